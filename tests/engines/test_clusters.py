@@ -28,8 +28,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 import coterie as co
 from coterie.data.remote import table_of
-from coterie.engines.parcels import pack
 from coterie.engines.reception import Reception, serve
+from coterie.engines.sealed import pack
 from coterie.engines.spark_session import session as spark_session
 from coterie.numerics.threads import one_blas_thread
 from tests.harness import cluster_cases

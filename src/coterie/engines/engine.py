@@ -1,4 +1,4 @@
-"""What every engine can do: take a `Run`, and bring back its outcome."""
+"""The base class of engines. An engine takes a `Run`, and returns its outcome."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Run:
     """A run, as an engine gets it."""
 
     agents: Sequence[Any]
-    """Each an `Agent`; for a `Conversation`, a `Site` will do."""
+    """An `Agent` of each party; for a `Conversation`, a `Site` suffices."""
     steps: Steps | Switching | Conversation
     network: Network
     limits: Limits
@@ -72,7 +72,7 @@ class Engine(ABC):
     summary: ClassVar[str]
     """One line for tables and `--help`."""
     in_memory: ClassVar[bool] = False
-    """Whether all agents share this machine, so that messages cost next to nothing."""
+    """Whether all agents share this machine, so that messages cost almost nothing."""
     apart: ClassVar[bool] = False
     """Whether agents stand for organisations, so that sums are secure by default."""
     needs: ClassVar[tuple[str, ...]] = ()
@@ -95,11 +95,10 @@ class Engine(ABC):
         """Run until a limit is reached."""
 
     def hosting(self, data: Any, agents: Any) -> tuple[Engine, list[Source]] | None:
-        """For data that is read where agents live: the engine that knows of it, and a source for
-        each agent.
+        """For data that is read where agents run: the engine that reads it, and a source for each
+        agent. None for data in this process.
 
-        None for data that is here. A list with callables is such data: each is called where its
-        agent lives.
+        A list with callables is such data: each is called where its agent runs.
         """
         if isinstance(data, Rows):
             kind = type(data.frame)
@@ -115,15 +114,13 @@ class Engine(ABC):
         return None
 
     def held(self) -> AbstractContextManager[None]:
-        """Meanwhile, workers that `ask` or `run` started stay, with the data that they have
-        read.
+        """Within this context, workers that `ask` or `run` started stay, with the data that they
+        have read.
         """
         return nullcontext()
 
     def cores(self) -> AbstractContextManager[None]:
-        """While data is prepared and a run goes on here: as many threads as this engine leaves to
-        this process.
-        """
+        """Within this context, this process uses as many threads as the engine leaves to it."""
         return cores(1)
 
     def ask(self, questions: Sequence[Callable[[], T]]) -> list[T]:
@@ -139,7 +136,7 @@ class Engine(ABC):
 
     @classmethod
     def missing(cls) -> str | None:
-        """What has to be installed before this engine works, or None."""
+        """The package that must be installed before this engine works, or None."""
         absent = next((package for package in cls.needs if find_spec(package) is None), None)
         if absent is None:
             return None

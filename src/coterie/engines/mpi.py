@@ -90,12 +90,12 @@ class Mpi(Engine):
 
     @property
     def ranks(self) -> int:
-        """How many ranks this run has: one without mpiexec."""
+        """The number of ranks of this run: one without mpiexec."""
         return int(_world().size)
 
     def ask(self, questions: Sequence[Callable[[], T]]) -> list[T]:
-        """Every rank answers for the agents that will live there, and all are told all answers, or
-        the first error.
+        """Answer the questions of the agents of each rank there, and send all answers, or the first
+        error, to all ranks.
         """
         world = _world()
         answers: dict[int, T | CoterieError] = {}
@@ -105,9 +105,9 @@ class Mpi(Engine):
                     answers[agent] = questions[agent]()
                 except CoterieError as error:
                     answers[agent] = error
-        of_all = {
-            agent: answer for own in world.allgather(answers) for agent, answer in own.items()
-        }
+        of_all: dict[int, T | CoterieError] = {}
+        for own in world.allgather(answers):
+            of_all |= own
         return [unless_error(of_all[agent]) for agent in range(len(questions))]
 
     def run(self, run: Run) -> Outcome:
@@ -115,14 +115,13 @@ class Mpi(Engine):
         if world.size > len(run.agents):
             raise InvalidInput(
                 f"{world.size} ranks for {len(run.agents)} agents: start with mpiexec -n "
-                f"{len(run.agents)}, or give "
-                f"agents={world.size}."
+                f"{len(run.agents)}, or give agents={world.size}."
             )
         spec = RunSpec.of(run, world.size)
         own = spec.shared_out(run)[world.rank]
         store = OutcomeStore(spec)
         try:
-            # Read the data before any rank waits for a word: reading may take long.
+            # Read the data before any rank waits for a message: reading may take long.
             own = replace(own, agents=tuple(with_data(agent) for agent in own.agents))
             judge = None if _survives() else _end_all
             ranks = MpiCollectives(
@@ -151,7 +150,7 @@ class Mpi(Engine):
         except (NumericalError, PartyLost):
             raise
         except Exception as error:
-            # The other ranks wait for a word that will never come.
+            # The other ranks wait for a message that will never arrive.
             traceback.print_exc()
             sys.stderr.flush()
             world.Abort(error.status.exit_code if isinstance(error, ProtocolError) else 1)
@@ -176,7 +175,7 @@ def _leave(left: Sequence[int]) -> None:
 
 
 def _end_all(error: CoterieError, left: Sequence[int]) -> None:
-    """End all ranks, also those that are frozen; the first one that is left says why."""
+    """End all ranks, also frozen ones; the first rank that is left prints the reason."""
     if _world().rank == left[0]:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
     else:
@@ -185,8 +184,8 @@ def _end_all(error: CoterieError, left: Sequence[int]) -> None:
 
 
 def prepare_environment() -> None:
-    """What Open MPI reads when it starts, unless it was told otherwise; other libraries do not look
-    at it.
+    """Set the variable that Open MPI reads when it starts, if it is not set; other libraries ignore
+    it.
     """
     os.environ.setdefault("OMPI_MCA_btl_sm_eager_limit", str(EAGER_BYTES))
 

@@ -148,4 +148,4 @@ def _child(
         return found
 
     how = {"run_id": run_id, "deadline": deadline, "keys": keys, "stop_wished": stop.is_set}
-    report(lambda *said: pipe.send(said), addresses, spec, own, **how)
+    report(lambda *message: pipe.send(message), addresses, spec, own, **how)

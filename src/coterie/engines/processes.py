@@ -1,5 +1,5 @@
-"""Shared by engines with several processes: the place of each agent, the life of one process, and
-the common outcome.
+"""Run agents in several processes: the process of each agent, the work of one process, and the
+common outcome.
 
 The processes of a run are numbered from 0, and have one agent or several. Each runs `rounds.run`
 for its agents; the process that started them puts the points together.
@@ -47,16 +47,16 @@ one is among them.
 
 @dataclass(frozen=True)
 class RunSpec:
-    """What all processes are told."""
+    """A run, as all of its processes get it."""
 
     run: Run
-    """The run, without its agents and what only whoever started it needs."""
+    """The run, without its agents and its watch."""
     process_of: tuple[int, ...]
     """The process of each agent."""
     names: tuple[str, ...]
-    """What each agent is called."""
+    """The name of each agent."""
     folder: Path | None
-    """Where each process keeps its snapshots, in a folder of its own."""
+    """The folder in which each process has a folder for its snapshots."""
     identity: str
     pace: float | None = None
     """Seconds between two wake-ups of an agent that gossips in real time; None: on a virtual clock.
@@ -68,8 +68,7 @@ class RunSpec:
         if pace is not None and not run.steps.asynchronous:
             raise InvalidProblem(
                 "clock='real' is for methods whose agents wake up one by one, such as dada. Leave "
-                "it out: the agents "
-                "of this method go step by step."
+                "it out: the agents of this method go step by step."
             )
         process_of = assigned(len(run.agents), processes)
         folder, identity = None, ""
@@ -84,7 +83,7 @@ class RunSpec:
 
     @property
     def processes(self) -> int:
-        """How many processes there are."""
+        """The number of processes."""
         return max(self.process_of) + 1
 
     def agents_of(self, process: int) -> list[int]:
@@ -105,22 +104,21 @@ class RunSpec:
         )
 
     def shared_out(self, run: Run) -> list[ProcessSpec]:
-        """What each process is told."""
-        return [
-            ProcessSpec(
-                process,
-                tuple(run.agents[agent] for agent in self.agents_of(process)),
-                None
-                if run.warm is None
-                else tuple(run.warm[agent] for agent in self.agents_of(process)),
-            )
-            for process in range(self.processes)
-        ]
+        """The agents and points of each process."""
+        found = []
+        for process in range(self.processes):
+            places = self.agents_of(process)
+            agents = tuple(run.agents[agent] for agent in places)
+            warm = None
+            if run.warm is not None:
+                warm = tuple(run.warm[agent] for agent in places)
+            found.append(ProcessSpec(process, agents, warm))
+        return found
 
 
 @dataclass(frozen=True)
 class ProcessSpec:
-    """What one process is told: its agents, with their data, and where they start."""
+    """One process of a run: its agents, with their data, and the points at which they start."""
 
     process: int
     agents: tuple[Any, ...]
@@ -159,7 +157,9 @@ def work(
     watch: Watch = unwatched,
     keep: Keep | None = None,
 ) -> Outcome:
-    """The whole run, as one process sees it, with one thread for linear algebra."""
+    """Take the rounds of a run with the agents of one process, with one thread for linear
+    algebra.
+    """
     agents = [with_data(agent) for agent in own.agents]
     saved = spec.checkpoint(own.process)
     with one_blas_thread():
@@ -179,10 +179,10 @@ def live(
     stop_wished: Callable[[], bool] = never,
     keep: Keep | None = None,
 ) -> Outcome:
-    """The life of one process: open its links, meet the others, `work`, and leave.
+    """Open the links of one process, connect to the others, `work`, and close the links.
 
     meet    gets the address of this process, and returns those of all processes when all have one
-    keys    for mutual TLS; without them nothing is encrypted: for one trusted cluster only
+    keys    for mutual TLS; without them messages are not encrypted: for one trusted cluster only
     """
     from coterie.transport.grpc_mesh import GrpcMesh
     from coterie.transport.security import TrustedCluster
@@ -241,15 +241,15 @@ def put_together(outcomes: Sequence[Outcome], spec: RunSpec) -> Outcome:
 
 
 def unless_error(answer: T | CoterieError) -> T:
-    """What a process answered; the error, if that is what it came to."""
+    """Return the answer of a process, or raise the error that it returned."""
     if isinstance(answer, CoterieError):
         raise answer
     return answer
 
 
 def root_cause(errors: Sequence[BaseException]) -> BaseException:
-    """The error that the others follow from: a process that fails leaves, and to the others it is a
-    lost party.
+    """The error that caused the others: a process that fails leaves, and the others report a lost
+    party.
     """
 
     def distance(error: BaseException) -> int:
@@ -264,17 +264,15 @@ def root_cause(errors: Sequence[BaseException]) -> BaseException:
 
 @dataclass
 class OutcomeStore:
-    """Where processes hand in what they have come to, so that something is left when one of them
-    dies.
-    """
+    """The newest outcomes of all processes, from which a run ends if one of them dies."""
 
     spec: RunSpec
     kept: dict[int, dict[int, Outcome]] = field(default_factory=dict)
     """By round of the certificate, then by process."""
 
     def keep(self, process: int, outcome: Outcome) -> None:
-        """Take what a process would have come to, and forget what is older than the newest that all
-        handed in.
+        """Keep the outcome of a process, and drop outcomes older than the newest round that all
+        processes have sent.
         """
         round = outcome.history[-1].round
         self.kept.setdefault(round, {})[process] = outcome
@@ -282,8 +280,8 @@ class OutcomeStore:
             self.kept = {other: rows for other, rows in self.kept.items() if other >= round}
 
     def ended(self, error: CoterieError) -> Outcome:
-        """The newest that all processes handed in, as the end of a run that failed; without one,
-        the error.
+        """The newest outcome that all processes have sent, as the end of a run that failed; without
+        one, raise the error.
         """
         whole = [rows for _, rows in sorted(self.kept.items()) if len(rows) == self.spec.processes]
         if not whole:
@@ -295,9 +293,7 @@ class OutcomeStore:
 
 
 def _refuse_other_layout(folder: Path, spec: RunSpec) -> None:
-    """The snapshots of a folder belong to processes; with other agents in a process they cannot be
-    used.
-    """
+    """Refuse a folder of snapshots that belong to processes with other agents."""
     expected = {
         path.folder.name
         for process in range(spec.processes)
@@ -307,6 +303,5 @@ def _refuse_other_layout(folder: Path, spec: RunSpec) -> None:
     if found - expected:
         raise InvalidInput(
             f"the checkpoint in {folder} was written by {len(found)} processes, and this run has "
-            f"{spec.processes}. "
-            "Use as many as before, or an empty folder."
+            f"{spec.processes}. Use as many as before, or an empty folder."
         )

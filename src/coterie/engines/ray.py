@@ -304,7 +304,7 @@ class _Worker:
             "host": host or _own_address(),
             "stop_wished": self._stop.is_set,
         }
-        given = (lambda *said: news.put(said), self._addresses.get, spec, own)
+        given = (lambda *message: news.put(message), self._addresses.get, spec, own)
         threading.Thread(target=report, args=given, kwargs=how, daemon=True).start()
         kind = ""
         while kind not in ("end", "error"):

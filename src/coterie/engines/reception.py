@@ -34,8 +34,8 @@ from multiprocessing.connection import Client, Connection, Listener
 from typing import Any, Literal, TypeVar
 
 from coterie.data.remote import keeping
-from coterie.engines.parcels import order, pack, seal, unpack
 from coterie.engines.processes import ProcessSpec, RunSpec
+from coterie.engines.sealed import order, pack, seal, unpack
 from coterie.engines.supervisor import Event, report
 from coterie.errors import CoterieError, InvalidInput
 

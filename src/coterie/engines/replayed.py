@@ -1,13 +1,12 @@
-"""Words where no process outlives a word: each word of a conversation is a job, and what was said
-before is replayed.
+"""Run protocols if no process outlives a collective: each collective is a job, which repeats the
+protocol up to there.
 
-    job 0:  State ─→ word 1            the driver adds up the words of all agents, in the order of
-            `in_process`,
-    job k:  State, replies 1 … k ─→ word k + 1, or the new State
+    job 0:  State ─→ collective 1        the driver adds up the messages of all agents, in the order
+            of `in_process`
+    job k:  State, replies 1 … k ─→ collective k + 1, or the new State
 
-A conversation is a function of the State and the replies alone, so a job that is lost is simply
-done again, by whoever is free. The price is the data read again, and the replies heard again, for
-each word.
+A protocol is a function of the State and the replies alone, so any free task can repeat a lost job.
+Each collective costs reading the data again, and sending all replies again.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from coterie.transport.in_process import InProcess
 
 T = TypeVar("T")
 Errands = Callable[[Sequence[Callable[[], Any]]], list[Any]]
-"""One question per agent, answered where its data is."""
+"""Computes one function per agent, where the agent's data is."""
 
 
 class Replayed(InProcess):
-    """Answers the words of agents that are visited once for every word."""
+    """Computes collectives of agents that run in a new job for each collective."""
 
     def __init__(
         self,
@@ -46,37 +45,40 @@ class Replayed(InProcess):
 
     @property
     def one_process(self) -> bool:
-        """Agents are visited where their data is."""
+        """False: agents run where their data is."""
         return False
 
     def take(
         self, step: Callable[..., Protocol[T]], rows: Iterable[Sequence[Any]], purpose: str
     ) -> list[T]:
-        """Visit all agents again and again until their conversations have come to an end."""
+        """Run all agents again and again until their protocols have ended."""
         errands = [(row, list[Any]()) for row in rows]
         while True:
-            said = self._visit([partial(_said, step, row, replies) for row, replies in errands])
-            words: list[Collective] = [collective for ended, collective in said if not ended]
-            if not words:
-                return [end for _, end in said]
-            silent = [k for k, (ended, _) in enumerate(said) if ended]
-            if silent or any(type(collective) is not type(words[0]) for collective in words):
-                raise self._disagreement(words, silent)
-            answers = self._answers[type(words[0])](words, purpose)
+            found = self._visit([partial(_next, step, row, replies) for row, replies in errands])
+            collectives: list[Collective] = [yielded for ended, yielded in found if not ended]
+            if not collectives:
+                return [end for _, end in found]
+            silent = [k for k, (ended, _) in enumerate(found) if ended]
+            kind = type(collectives[0])
+            if silent or any(type(collective) is not kind for collective in collectives):
+                raise self._disagreement(collectives, silent)
+            answers = self._answers[kind](collectives, purpose)
             for (_, replies), reply in zip(errands, answers, strict=True):
                 replies.append(reply)
 
     def gossip(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
-        """Refused: no agent keeps running that could wake up."""
+        """Refuse: between collectives no agent runs that could wake up."""
         raise InvalidProblem(
             "agents that wake up at times of their own cannot be replayed; use Spark(barrier=True)."
         )
 
 
-def _said(
+def _next(
     step: Callable[..., Protocol[T]], row: Sequence[Any], replies: Sequence[Any]
 ) -> tuple[bool, Collective | T]:
-    """What that agent says after those replies: a word, or, with True, what it came to."""
+    """Repeat an agent's protocol with these replies; return its next collective, or True and its
+    value.
+    """
     agent, *others = row
     with one_blas_thread():
         protocol = step(with_data(agent), *others)

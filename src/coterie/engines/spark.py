@@ -1,16 +1,16 @@
-"""Spark: agents live in the tasks of one job; words travel on streams between the tasks.
+"""Spark: agents run in the tasks of one job, which send messages on streams between the tasks.
 
-The tasks read their rows once, next to where these lie, and stay: they are asked, and they run, see
-`reception`. Where a task dies, the job is over; with a checkpoint, another one goes on from the
-newest snapshot that all processes have.
+The tasks read their rows once, close to where the rows are stored, and stay: they answer queries
+and run, see `reception`. If a task dies, the job ends; with a checkpoint, another job continues
+from the newest snapshot that all processes have.
 
-All tasks have to run at the same time. Spark's barrier stages would see to that, but they refuse
-every frame that was made by `coalesce` or `union`, and more partitions than slots could not be put
-together without a shuffle. So the driver takes no more tasks than there are slots, and waits until
-all of them have knocked.
+All tasks must run at the same time. Spark's barrier stages would ensure that, but they refuse every
+frame that was made by `coalesce` or `union`, and more partitions than slots could not be put
+together without a shuffle. So the driver starts no more tasks than there are slots, and waits until
+all of them have connected.
 
-Where tasks cannot stay, or not reach each other, `Spark(barrier=False)` makes every word a job of
-its own, see `replayed`: slow, and as robust as Spark's own jobs.
+If tasks cannot stay, or cannot reach each other, `Spark(barrier=False)` makes every collective a
+job of its own, see `replayed`: slow, and as robust as Spark's own jobs.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from coterie.data import Table
 from coterie.data.remote import RemoteTable, Rows, Source, keep, keeping, listed, table_of
 from coterie.engines.engine import Engine, Run
 from coterie.engines.local import ctrl_c
-from coterie.engines.parcels import pack, unpack
 from coterie.engines.processes import RunSpec, assigned, pace_of, unless_error
 from coterie.engines.reception import Door, Reception, answered, serve
 from coterie.engines.replayed import Replayed
+from coterie.engines.sealed import pack, unpack
 from coterie.engines.spark_session import java_home, session, this_interpreter
 from coterie.engines.supervisor import Supervised, supervise
 from coterie.errors import CoterieError, InvalidData, InvalidInput, PartyLost
@@ -43,11 +43,11 @@ from coterie.run.rounds import Outcome
 T = TypeVar("T")
 
 LEAVE_SECONDS = 3.0
-"""How long tasks may take to leave before they are cancelled."""
+"""The time that tasks have to leave before they are cancelled."""
 WHY_SECONDS = 5.0
-"""How long to wait for Spark's word on a task that is gone."""
+"""The time to wait for Spark's report on a lost task."""
 RESULT = "process int, thing binary"
-"""The columns that a task on a DataFrame hands back."""
+"""The columns that a task on a DataFrame returns."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,11 @@ class Spark(Supervised):
     needs: ClassVar[tuple[str, ...]] = ("grpc", "pyspark")
 
     workers: int | None = None
-    """How many tasks; by default one per agent, but no more than Spark runs at the same time."""
+    """The number of tasks; by default one per agent, but no more than Spark runs at the same time.
+    """
     barrier: bool = True
-    """Whether all tasks run at the same time and talk to each other; if not, every word is a job.
+    """Whether all tasks run at the same time and send messages to each other; if not, every
+    collective is a job.
     """
 
     def __post_init__(self) -> None:
@@ -190,7 +192,7 @@ class Spark(Supervised):
             return supervise(spec, run.watch, self.restarts, start)
 
     def _run_jobs(self, run: Run) -> Outcome:
-        """The run at the driver, which visits agents by one job for each word."""
+        """Run at the driver, with one job for each collective."""
         count = len(run.agents)
         stage = _Stage(count, count)
         stage.called = RunSpec.of(replace(run, checkpoint=None), count).called

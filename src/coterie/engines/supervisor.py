@@ -1,19 +1,12 @@
-"""Follows the processes of a run from their start to their end, and starts all of them again when
-one is lost.
+"""Follow the processes of a run from their start to their end, and start all of them again when one
+is lost.
 
-| a process says      | then
-                      |
-|---------------------|---------------------------------------------------------------------------------------------|
-| address             | when the addresses of all are known, each process gets all of them
-                      |
-| kept                | what it would have come to if a party were lost now: it is stored, and
-                      `watch` is told      |
-| end, error          | it is over there
-                      |
-| lost                | it died. Step by step nothing more can come of it; in real time the others
-                      go on and find   |
-|                     | out by themselves
-|
+| a process sends | the supervisor                                                             |
+|-----------------|----------------------------------------------------------------------------|
+| address         | sends all addresses to each process when it knows them all                 |
+| kept            | stores this outcome, for the case that a process is lost, and calls `watch` |
+| end, error      | notes that the process has ended                                           |
+| lost            | notes that it died; in real time, the other processes go on without it     |
 
 With a checkpoint, a run that lost a process begins again from the newest snapshot that all
 processes have.
@@ -43,7 +36,7 @@ from coterie.numerics.arrays import whole_number
 from coterie.run.rounds import Outcome, Watch
 
 Event = tuple[int, Literal["address", "kept", "end", "error", "lost"], Any]
-"""Which process, what kind of news, and the news."""
+"""The number of a process, the kind of its message, and the message."""
 LISTEN_SECONDS = 0.2
 
 
@@ -51,13 +44,13 @@ class Processes(Protocol):
     """The processes of one attempt, as a supervisor sees them."""
 
     def listen(self, talking: Collection[int], seconds: float) -> Iterable[Event]:
-        """What those processes say; nothing, if none of them says anything within that time."""
+        """The messages of these processes within that time, if there are any."""
 
     def introduce(self, addresses: Sequence[str]) -> None:
-        """Tell all processes where the others are."""
+        """Send all addresses to all processes."""
 
     def stop(self) -> None:
-        """Tell the process of agent 0 that the run should end after the current round."""
+        """Ask the process of agent 0 to end the run after the current round."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""From data in any form to one prepared table per agent."""
+"""Read data of any form, and split, check and encode it: one table per agent."""
 
 from __future__ import annotations
 
@@ -41,35 +41,46 @@ def gather(
     same_order: bool = False,
     warn: bool = True,
 ) -> list[Table]:
-    """One table per agent: read what is given, and split it, into so many by default, if it is in
-    one piece.
+    """Read one table per agent. Data in one piece is split into `agents` parts, by default
+    `pieces`.
 
-    With a preparation, missing values and text are kept for it. `same_order` is that of `solve`.
+    With a preparation, tables keep missing values and text. `same_order` is that of `solve`.
     `warn`: whether to warn of columns that look like keys.
     """
     if split not in SPLITS:
         raise UnknownName("split", split, SPLITS)
-    if isinstance(data, list):
-        if agents is not None and (isinstance(agents, bool) or agents != len(data)):
-            raise InvalidData(
-                f"the data comes from {len(data)} parties, so agents={agents!r} does not apply; "
-                "leave it out."
-            )
-        how: dict[str, Any] = {"prepare": prepare, "by_columns": split == "features"}
-        given = [part() if callable(part) else part for part in data]
-        tables = [read_party(part, index, **how) for index, part in enumerate(given)]
-        if split == "users":
-            _refuse_two_entries_of_one(tables)
-        if split == "features":
-            tables = paired(tables, same_order)
-        return looked_at(tables, split) if warn else tables
-    whole, parts = in_one_piece(data, split, agents, pieces, prepare)
-    whole = looked_at([whole], split)[0] if warn else whole
-    return split_table(whole, split, parts, seed=seed)
+    if not isinstance(data, list):
+        whole, parts = in_one_piece(data, split, agents, pieces, prepare)
+        if warn:
+            (whole,) = looked_at([whole], split)
+        return split_table(whole, split, parts, seed=seed)
+    if agents is not None and (isinstance(agents, bool) or agents != len(data)):
+        raise InvalidData(
+            f"the data comes from {len(data)} parties, so agents={agents!r} does not apply; "
+            "leave it out."
+        )
+    tables = _read_parties(data, split, prepare)
+    if split == "users":
+        _refuse_two_entries_of_one(tables)
+    if split == "features":
+        tables = paired(tables, same_order)
+    return looked_at(tables, split) if warn else tables
+
+
+def _read_parties(
+    data: Sequence[Any], split: str, prepare: Preparation | Prepared | None
+) -> list[Table]:
+    """The table of each party, whose data may be a function that returns it."""
+    given = [part() if callable(part) else part for part in data]
+    by_columns = split == "features"
+    return [
+        read_party(part, index, prepare=prepare, by_columns=by_columns)
+        for index, part in enumerate(given)
+    ]
 
 
 def looked_at(tables: Sequence[Table], split: str) -> list[Table]:
-    """The tables with their notes; warns of those that are new."""
+    """The tables with their notes; warns of the notes that are new."""
     found = all_noted(tables, split)
     fresh = [table for before, table in zip(tables, found, strict=True) if before.notes is None]
     warn_caller(note for table in fresh for note in table.notes or ())
@@ -79,8 +90,8 @@ def looked_at(tables: Sequence[Table], split: str) -> list[Table]:
 def attach_offset(
     data: Any, offset: Any, split: str, prepare: Preparation | Prepared | None = None
 ) -> Any:
-    """The data with these offsets: one number per row, or for a list of parties a list with each
-    party's.
+    """The data with these offsets: one number per row; for a list of parties, a list with the
+    offsets of each.
     """
     if offset is None:
         return data
@@ -108,7 +119,9 @@ def _with_offset(
             "this data is read elsewhere: name the offset there, with read(..., offset=) or "
             "Rows(offset=)."
         )
-    table = read(data, name=None if isinstance(data, Table | str | Path) else name, prepare=prepare)
+    if isinstance(data, Table | str | Path):
+        name = None
+    table = read(data, name=name, prepare=prepare)
     if table.offset is not None:
         raise InvalidData(
             f"party {table.name!r}: the offset is in the data and in offset=. Give one."
@@ -123,7 +136,7 @@ def in_one_piece(
     pieces: int,
     prepare: Preparation | Prepared | None = None,
 ) -> tuple[Table, Any]:
-    """The whole, and who has what of it."""
+    """The table of all parties together, and the number, sizes, rows or columns of the parts."""
     if split == "users" and isinstance(data, tuple) and len(data) == 3:
         return read(data[:2]), data[2]
     if isinstance(data, tuple) and data and all(isinstance(part, tuple | Table) for part in data):
@@ -133,17 +146,15 @@ def in_one_piece(
     if isinstance(data, Rows):
         raise InvalidData(
             f"Rows of a {type(data.frame).__name__} lie in a cluster, and this reads data here: "
-            "use engine='spark' or "
-            "engine='ray', or give arrays."
+            "use engine='spark' or engine='ray', or give arrays."
         )
     if data is None or isinstance(data, dict | Iterator):
         raise InvalidData(
             f"data is (X, y), a Table, or a list of those, not {type(data).__name__}; read files "
             "with co.read."
         )
-    return read(
-        data, prepare=prepare, by_columns=split == "features"
-    ), pieces if agents is None else agents
+    parts = pieces if agents is None else agents
+    return read(data, prepare=prepare, by_columns=split == "features"), parts
 
 
 def split_and_prepare(
@@ -155,7 +166,9 @@ def split_and_prepare(
     tensors: bool = False,
     same_order: bool = False,
 ) -> tuple[list[Table], Classes]:
-    """What `gather` gives, prepared: data in one piece is checked in one piece, and then split."""
+    """The tables of `gather`, prepared. Data in one piece is checked in one piece, and then
+    split.
+    """
     family = problem.kind
     if isinstance(data, list) or split not in SPLITS or not family.data.labels_alone:
         tables = gather(data, split, agents, seed, family.data.pieces, same_order=same_order)
@@ -167,26 +180,29 @@ def split_and_prepare(
 
 
 def count_rows(tables: Sequence[Table], split: str) -> int:
-    """The rows of all parties together; split by features, all have the same."""
-    return tables[0].n if split == "features" else sum(table.n for table in tables)
+    """The number of rows of all parties together; split by features, all have the same rows."""
+    if split == "features":
+        return tables[0].n
+    return sum(table.n for table in tables)
 
 
 def _refuse_two_entries_of_one(tables: Sequence[Table]) -> None:
     times = Counter(table.name for table in tables if table.name != "data")
-    if twice := [name for name, count in times.items() if count > 1]:
-        raise InvalidData(
-            f"user {str(twice[0])!r} has {times[twice[0]]} entries in the list. Give each user "
-            "one, with all its rows."
-        )
+    for name, count in times.items():
+        if count > 1:
+            raise InvalidData(
+                f"user {str(name)!r} has {count} entries in the list. Give each user one, with all "
+                "its rows."
+            )
 
 
 def prepare_tables(
     tables: Sequence[Table], problem: AnyProblem, split: str, tensors: bool = False
 ) -> tuple[list[Table], Classes]:
-    """The tables checked alone and together, with labels as numbers, in one precision; and the
-    classes.
+    """Check the tables alone and together; return them with labels as numbers and in one precision,
+    and the classes.
 
-    Tensors stay where they are for low-rank models, and for linear ones if the caller says so.
+    Tensors stay on their device for low-rank models, and with `tensors` for linear ones.
     """
     if split not in SPLITS:
         raise UnknownName("split", split, SPLITS)
@@ -203,9 +219,7 @@ def prepare_tables(
 
 
 def checked_alone(table: Table, problem: AnyProblem, stay: bool = False) -> Table:
-    """One party's table, checked before it meets the others; rows that are tensors may `stay` where
-    they are.
-    """
+    """One party's table, checked before any message; with `stay`, tensors stay on their device."""
     kind = problem.kind
     kind.data.check_fields(table, problem)
     if not stay:
@@ -220,8 +234,8 @@ def checked_alone(table: Table, problem: AnyProblem, stay: bool = False) -> Tabl
 def classes_of(
     problem: AnyProblem, names: Sequence[str], labels: Callable[[], Iterable[Counted]]
 ) -> Classes:
-    """The classes of all parties together, where labels are classes, from the different `labels` of
-    each party.
+    """The classes of all parties together, from the different `labels` of each party; None if
+    labels are no classes.
     """
     if not problem.kind.data.classification(problem):
         return None
@@ -231,15 +245,17 @@ def classes_of(
 def encoded(
     problem: AnyProblem, classes: Classes, cards: Sequence[TableSummary], split: str, table: Table
 ) -> Table:
-    """One party's table as an agent takes it: labels as numbers, in the shape and the precision of
-    all parties.
+    """One party's table for its agent: labels as numbers, in the common shape and precision of all
+    parties.
     """
-    table = problem.kind.data.encode(
-        in_common_shape(table, common_shape(cards), split), problem, classes
-    )
+    table = in_common_shape(table, common_shape(cards), split)
+    table = problem.kind.data.encode(table, problem, classes)
     if is_tensor(table.X):
         return table
-    finest = np.float32 if all(card.single for card in cards) else np.float64
-    if table.X.dtype != finest:
-        table = replace(table, X=table.X.astype(finest))
-    return table if split == "features" else by_rows(table)
+    single = all(card.single for card in cards)
+    precision = np.float32 if single else np.float64
+    if table.X.dtype != precision:
+        table = replace(table, X=table.X.astype(precision))
+    if split == "features":
+        return table
+    return by_rows(table)

@@ -95,26 +95,31 @@ class PointToPoint(Collectives):
         if not self.layout.others:
             return super().total_at(agent, messages, tag)
         holder = self.process_of[agent]
-        first = messages[0].reshape(-1)
-        said = [self.sums.encoded(message, tag) for message in messages]
+        encoded = [self.sums.encoded(message, tag) for message in messages]
         if self.sums.root is not None and self.sums.root != holder:
-            said = [self._by_the_helper(self.sums.root, said[0], tag)]
+            encoded = [self._by_the_helper(self.sums.root, encoded[0], tag)]
         kept: list[npt.NDArray[Any]] = []
         if self.sums.exact and self.network.server and self.process == holder:
             # Exact sums do not depend on the order: the receiver adds its own numbers to the
             # server's sum.
-            kept = said
-            said = [np.zeros_like(message) for message in kept]
-        pieces = [
-            self._collected([message[piece] for message in said], tag, agent)
-            for piece in _pieces(said[0])
-        ]
+            kept = encoded
+            encoded = [np.zeros_like(message) for message in kept]
+        total = self._collected_in_pieces(encoded, tag, agent)
         if self.process != holder:
             return None
-        total = _joined(pieces)
         for message in kept:
             self.sums.add(total, message)
-        return self.sums.decoded(total, first.dtype).reshape(messages[0].shape)
+        return self.sums.decoded(total, messages[0].dtype).reshape(messages[0].shape)
+
+    def _collected_in_pieces(
+        self, messages: Sequence[npt.NDArray[Any]], tag: Tag, agent: int
+    ) -> npt.NDArray[Any]:
+        """The sum of all messages, as `_collected` computes it for each piece."""
+        pieces = []
+        for piece in _pieces(messages[0]):
+            parts = [message[piece] for message in messages]
+            pieces.append(self._collected(parts, tag, agent))
+        return _joined(pieces)
 
     def _collected(
         self, messages: Sequence[npt.NDArray[Any]], tag: Tag, agent: int

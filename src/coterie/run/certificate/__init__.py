@@ -42,7 +42,7 @@ __all__ = [
 
 
 def introduce(agent: Agent[Any]) -> Protocol[SummaryStatistics]:
-    """The first conversation: how much data there is, and the objective and its slope at w = 0."""
+    """Compute the first sums: the amount of data, and the objective and its gradient at w = 0."""
     statistics: SummaryStatistics = yield from agent.problem.kind.proof.introduce(agent)
     return statistics
 
@@ -53,9 +53,9 @@ def certify(
     """Compute the objective and a lower bound together with the others. Every agent gets the same
     `Bound`.
 
-    `target` is the gap that is wanted. Where a claim can only be about models of bounded norm,
-    `radius` is that norm: by default what the target leaves room for; None asks for a claim about
-    all models.
+    `target` is the gap to reach. If a claim can only be about models of bounded norm, `radius` is
+    that norm bound: by default the largest that the target allows; None asks for a claim about all
+    models.
     """
     bound: Bound = yield from agent.problem.kind.proof.certify(agent, point, target, radius)
     if math.isnan(bound.gap):

@@ -1,9 +1,9 @@
-"""The best that a run has seen: the pair that is certified, and the lowest primal and the highest
+"""Keep the best certificates of a run: the certified pair, and the lowest primal and the highest
 dual on their own.
 
 A lower primal is a better model, and a higher dual a better proof, whichever rounds they come from.
-Duals are compared only where they make the same claim, about all models; what a run hands over is a
-pair that was certified together.
+Duals are compared only if they make the same claim, about all models. A run returns a pair that was
+certified together.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from coterie.run.certificate.bound import Bound, Point
 
 @dataclass
 class Best:
-    """What to keep of the certificates of a run."""
+    """The best certificates of a run."""
 
     bound: Bound | None = None
     points: list[Point] = field(default_factory=list)
     """The certified pair."""
     primal: float = float("inf")
     lowest: list[Point] = field(default_factory=list)
-    """The points with the lowest primal of those with a claim about all models, and that primal."""
+    """The points with the lowest primal among those with a claim about all models."""
     dual: float = float("-inf")
     highest: list[Point] = field(default_factory=list)
-    """The points with the highest dual, and that dual, without what rounding takes off it."""
+    """The points with the highest dual, where `dual` is without its rounding error."""
 
     def add(self, bound: Bound, points: list[Point], *, settled: bool = True) -> None:
-        """Look at one more certificate; one of a problem that still changes replaces all before
+        """Add a certificate. A certificate of a problem that still changes replaces all before
         it.
         """
         if self.bound is None or not settled or _better(bound, self.bound):
@@ -49,16 +49,19 @@ class Best:
 
     def state(self) -> tuple[dict[str, Any], dict[str, list[Point]]]:
         """Numbers and points by name, as a snapshot keeps them."""
-        numbers: dict[str, Any] = {"bound": list(vars(self.bound).values()) if self.bound else []}
+        numbers: dict[str, Any] = {"bound": []}
+        if self.bound is not None:
+            numbers["bound"] = list(vars(self.bound).values())
         if self.lowest and self.highest:
             numbers |= {"primal": self.primal, "dual": self.dual}
         return numbers, {"best": self.points, "lowest": self.lowest, "highest": self.highest}
 
     @staticmethod
     def restored(numbers: dict[str, Any], points: dict[str, list[Point]]) -> Best:
-        """What `state` described."""
-        bound = Bound(*numbers["bound"]) if numbers["bound"] else None
-        best = Best(bound, points["best"])
+        """The inverse of `state`."""
+        best = Best(None, points["best"])
+        if numbers["bound"]:
+            best.bound = Bound(*numbers["bound"])
         if "primal" in numbers:
             best.primal, best.lowest = numbers["primal"], points["lowest"]
             best.dual, best.highest = numbers["dual"], points["highest"]
@@ -73,9 +76,10 @@ def _better(new: Bound, old: Bound) -> bool:
         return new.gap <= old.gap
     if new.radius is None or old.radius is None:
         return new.primal <= old.primal or (new.radius is None and new.gap <= old.gap)
-    # A model that beats another by more than its gap lies outside of the norm which that claim was
-    # about.
-    if abs(new.primal - old.primal) > (old.gap if new.primal < old.primal else new.gap):
+    # A model that beats another by more than the other's gap lies outside of the norm bound of that
+    # claim.
+    worse = old if new.primal < old.primal else new
+    if abs(new.primal - old.primal) > worse.gap:
         return new.primal < old.primal
     return new.gap <= old.gap
 
@@ -88,8 +92,8 @@ def is_as_people_know_it(agent: Agent[Any], point: Point) -> bool:
 def as_people_know_it(agent: Agent[Any], point: Point) -> Point:
     """A point of a run with the intercept for labels as they were given, and with its `own_number`.
 
-    Rounding that intercept moves the slopes: a dual that is not written down would not be the one
-    that was certified.
+    Rounding that intercept changes the gradients: a dual that is not written down would not be the
+    certified one.
     """
     w, models = agent.raised(point.w), agent.problem.kind.models
     if w is not point.w:
@@ -110,7 +114,7 @@ def paired(agent: Agent, low: Point, high: Point) -> Point:
 
 
 def _dual(agent: Agent, point: Point) -> FloatArray | None:
-    """The dual of a point; the slopes at its model where it has none of its own."""
+    """The dual of a point; the gradients at its model if it has no dual."""
     if point.v is not None:
         return point.v
     found: FloatArray | None = agent.problem.kind.proof.dual_at(agent, point.w)

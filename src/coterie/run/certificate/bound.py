@@ -1,4 +1,4 @@
-"""What agents put on the table, and what is proven of it."""
+"""The points of agents, and the bound that they prove."""
 
 from __future__ import annotations
 
@@ -9,37 +9,34 @@ from typing import Any, Protocol
 from coterie.numerics.arrays import FloatArray
 
 ANY = 0.0
-"""A radius that is still to be chosen."""
+"""Stands for a norm bound that is still to be chosen."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """What one agent puts on the table: its (copy or block of the) model w, and its dual v.
+    """The model w of one agent, or its block of the model, and its dual variables v.
 
     Split by samples: w is the whole model, v has one entry per own sample. Split by features: w is
-    its own block, and v, one entry per sample, is read at the agent that has the labels. Without v
-    the gradient of the loss at w takes its place.
+    its own block, and the agent with the labels has v, one entry per sample. Without v, the
+    gradient of the loss at w replaces it.
     """
 
     w: FloatArray
     v: FloatArray | None = None
     kept: FloatArray | None = None
-    """What a method may use again for another penalty on the same data; no part of a proof."""
-    own: float | None = None
-    """A number that the model needs and that only the holder of the data can compute; see
-    `best.own_number`.
+    """Numbers that a method may use again for another penalty on the same data; no part of a proof.
     """
+    own: float | None = None
+    """A number that the model needs and that only this agent can compute; see `best.own_number`."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """P(w), and a lower bound on every P; `radius` if the bound speaks only of models of at most
-    that norm.
-    """
+    """P(w), and a lower bound on every P; with `radius`, on P of models of at most that norm."""
 
     primal: float
     dual: float
-    """The lower bound: P(w) less the gap, and less what rounding can have moved P(w) by."""
+    """The lower bound: P(w) less the gap, and less the rounding error of P(w)."""
     radius: float | None = None
     gap: float = math.nan
     """At least P(w) − P*, rounding included; by default primal less dual."""
@@ -73,13 +70,13 @@ class Bound:
 
 
 def lower_bound(primal: float, gap: float, primal_rounding: float) -> float:
-    """What no objective is below: P(w) less its gap and its own rounding, and less that of these
-    differences.
+    """The lower bound on every objective: P(w) less its gap and its rounding error, and less the
+    rounding error of these differences.
     """
     least = primal - gap - primal_rounding
-    return (
-        least - 2.0**-51 * (abs(primal) + gap + primal_rounding) if math.isfinite(least) else least
-    )
+    if not math.isfinite(least):
+        return least
+    return least - 2.0**-51 * (abs(primal) + gap + primal_rounding)
 
 
 class OwnParts(Protocol):

@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse as sp
 
 import coterie as co
-from coterie.engines import parcels, reception
+from coterie.engines import reception, sealed
 from coterie.errors import InvalidData, ProtocolError
 from coterie.run.statuses import Status
 
@@ -29,18 +29,18 @@ class Evil:
 
 
 @pytest.mark.parametrize("call", [(os.system, "true"), (subprocess.Popen, ["true"]), (eval, "1")])
-def test_a_parcel_runs_nothing(call):
+def test_a_message_runs_nothing(call):
     with pytest.raises(ProtocolError, match="which is not data"):
-        parcels.unpack(parcels.pack(Evil(*call), KEY), KEY)
+        sealed.unpack(sealed.pack(Evil(*call), KEY), KEY)
 
 
-def test_a_parcel_of_another_run_is_not_opened():
-    parcel = bytearray(parcels.pack([1, 2], KEY))
+def test_a_message_of_another_run_is_not_opened():
+    message = bytearray(sealed.pack([1, 2], KEY))
     with pytest.raises(ProtocolError, match="not of this run"):
-        parcels.unpack(bytes(parcel), b"x" * 32)
-    parcel[-3] ^= 1
+        sealed.unpack(bytes(message), b"x" * 32)
+    message[-3] ^= 1
     with pytest.raises(ProtocolError, match="not of this run"):
-        parcels.unpack(bytes(parcel), KEY)
+        sealed.unpack(bytes(message), KEY)
 
 
 def test_data_arrives_as_it_was():
@@ -58,28 +58,28 @@ def test_data_arrives_as_it_was():
         np.float32(2),
         {"a": {1, 2}},
     ]
-    for thing, again in zip(things, parcels.unpack(parcels.pack(things, KEY), KEY), strict=True):
+    for thing, again in zip(things, sealed.unpack(sealed.pack(things, KEY), KEY), strict=True):
         assert pickle.dumps(again) == pickle.dumps(thing) or again == thing
-    sparse = parcels.unpack(parcels.pack(sp.csr_array(np.eye(3)), KEY), KEY)
+    sparse = sealed.unpack(sealed.pack(sp.csr_array(np.eye(3)), KEY), KEY)
     assert (sparse.toarray() == np.eye(3)).all()
-    error = parcels.unpack(parcels.pack(InvalidData("north has no rows"), KEY), KEY)
+    error = sealed.unpack(sealed.pack(InvalidData("north has no rows"), KEY), KEY)
     assert type(error) is InvalidData
     assert str(error) == "north has no rows"
 
 
 def test_only_tasks_open_pickles_and_only_their_drivers_orders():
-    folder = Path(parcels.__file__).parent
+    folder = Path(sealed.__file__).parent
     assert [
         file.name for file in sorted(folder.glob("*.py")) if "pickle.load" in file.read_text()
-    ] == ["parcels.py"]
+    ] == ["sealed.py"]
     assert (
-        inspect.getsource(parcels).count("pickle.load")
-        == inspect.getsource(parcels.order).count("pickle.load")
+        inspect.getsource(sealed).count("pickle.load")
+        == inspect.getsource(sealed.order).count("pickle.load")
         == 1
     )
     users = [file.name for file in sorted(folder.glob("*.py")) if "order(" in file.read_text()]
-    assert users == ["parcels.py", "reception.py"]
+    assert users == ["reception.py", "sealed.py"]
     assert "order(" in inspect.getsource(reception.serve)
     assert inspect.getsource(reception).count(" order(") == 1
     with pytest.raises(ProtocolError, match="signature"):
-        parcels.order(parcels.pack("leave", KEY), bytes(32))
+        sealed.order(sealed.pack("leave", KEY), bytes(32))

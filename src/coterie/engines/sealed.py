@@ -1,10 +1,10 @@
-"""Answers of tasks over a network with strangers: signed with a key of the run, and made of plain
-data.
+"""Seal the messages between a driver and its tasks, on a network with strangers: they are signed
+with a key of the run, and contain plain data.
 
-A parcel is an HMAC under a key that only the driver and its tasks have, and a pickle. It is opened
-if the HMAC holds, and then only what carries data is made of it: arrays, data classes,
-enumerations, exceptions. Nothing is imported for it, and no function is called but those with which
-numpy makes arrays.
+A sealed message is an HMAC under a key that only the driver and its tasks have, and a pickle. It is
+opened if the HMAC holds, and only objects that hold data are made of it: arrays, data classes,
+enumerations, exceptions. It imports no module, and calls no function except those with which numpy
+makes arrays.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ PLAIN = {
 
 
 def seal(content: bytes, key: bytes) -> bytes:
-    """The bytes, signed."""
+    """The bytes with their HMAC."""
     return hmac.digest(key, content, "sha256") + content
 
 
-def unseal(parcel: bytes, key: bytes) -> bytes:
-    """Bytes that a process of this run signed."""
-    content = parcel[SIZE:]
-    if not hmac.compare_digest(parcel[:SIZE], hmac.digest(key, content, "sha256")):
+def unseal(sealed: bytes, key: bytes) -> bytes:
+    """The bytes that a process of this run sealed."""
+    content = sealed[SIZE:]
+    if not hmac.compare_digest(sealed[:SIZE], hmac.digest(key, content, "sha256")):
         raise ProtocolError(
             "a task handed back something that is not of this run: its signature does not match."
         )
@@ -52,20 +52,20 @@ def unseal(parcel: bytes, key: bytes) -> bytes:
 
 
 def pack(thing: object, key: bytes) -> bytes:
-    """A parcel for the driver."""
+    """Seal an object for the driver."""
     return seal(pickle.dumps(thing), key)
 
 
-def unpack(parcel: bytes, key: bytes) -> Any:
-    """What is in a parcel of this run."""
-    return _Opener(io.BytesIO(unseal(parcel, key))).load()
+def unpack(sealed: bytes, key: bytes) -> Any:
+    """The object in a sealed message of this run."""
+    return _Opener(io.BytesIO(unseal(sealed, key))).load()
 
 
-def order(parcel: bytes, key: bytes) -> Any:
-    """What the driver of this run tells its own task: functions, too, as everything that a
-    cluster's tasks are sent.
+def order(sealed: bytes, key: bytes) -> Any:
+    """The order of the driver of this run to its own task. It may contain functions, like all that
+    a cluster sends to tasks.
     """
-    return pickle.loads(unseal(parcel, key))
+    return pickle.loads(unseal(sealed, key))
 
 
 class _Opener(pickle.Unpickler):
