@@ -18,12 +18,12 @@ WRAPPERS: dict[str, Callable[[Steps], Steps]] = {
     "relaxation": Relaxation,
 }
 ADVANCES = (Anderson.advance, Halpern.advance, Relaxation.advance)
-"""All that sends something for an acceleration."""
+"""The protocols of accelerations."""
 ACCELERATIONS = tuple(sorted(["auto", "none", *WRAPPERS]))
 
 
 def accelerated(steps: Steps, name: str, suggestion: Steps) -> Steps:
-    """`steps` with the acceleration of that name; "auto" takes the method's own suggestion."""
+    """Return `steps` with the acceleration of that name; "auto" takes the method's suggestion."""
     if name not in ACCELERATIONS:
         raise UnknownName("acceleration", name, ACCELERATIONS)
     if name == "auto" or name == type(suggestion).__name__.lower():

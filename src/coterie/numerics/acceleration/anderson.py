@@ -30,7 +30,7 @@ from coterie.run.steps import Coordinate
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    farthest: float = tuned(1e3, "Σ|γ| up to which an extrapolation is believed.")
+    farthest: float = tuned(1e3, "The largest Σ|γ| with which a step extrapolates.")
     tiny: float = tuned(
         1e-6,
         "The share of each difference that keeps γ small.",
@@ -123,7 +123,7 @@ class Anderson(Wrapper[State]):
 
 
 def _inner_products(f: FloatArray, f_changes: tuple[FloatArray, ...]) -> FloatArray:
-    """⟨f, f⟩, then ⟨ΔF_i, f⟩ and ⟨ΔF_i, ΔF_last⟩ for every i, of one agent."""
+    """Return ⟨f, f⟩, then ⟨ΔF_i, f⟩ and ⟨ΔF_i, ΔF_last⟩ for every i, of one agent."""
     products = [f @ f]
     products += [change @ f for change in f_changes]
     products += [change @ f_changes[-1] for change in f_changes]
@@ -133,7 +133,7 @@ def _inner_products(f: FloatArray, f_changes: tuple[FloatArray, ...]) -> FloatAr
 def _ahead(
     parts: list[Coordinate], start: Any, image: Any, alpha: float
 ) -> tuple[FloatArray, FloatArray]:
-    """x + α f for f = T(x) − x, and the part of f that is measured; in one metric."""
+    """Return x + α f for f = T(x) − x, and the part of f that is measured; in one metric."""
     x = _vector(parts, start)
     ahead = _vector(parts, image)
     ahead -= x
@@ -153,7 +153,7 @@ def _combined(weights: FloatArray, vectors: tuple[FloatArray, ...]) -> FloatArra
 
 
 def _vector(parts: list[Coordinate], inner: Any) -> FloatArray:
-    """The coordinates of a State one after the other, in one metric."""
+    """Return the coordinates of a State one after the other, in one metric."""
     arrays = [getattr(inner, part.name).reshape(-1) for part in parts]
     vector = np.empty(sum(array.size for array in arrays))
     at = 0
@@ -164,7 +164,7 @@ def _vector(parts: list[Coordinate], inner: Any) -> FloatArray:
 
 
 def _with_vector(parts: list[Coordinate], inner: Any, vector: FloatArray) -> Any:
-    """The State `inner` with the coordinates of `vector`."""
+    """Return the State `inner` with the coordinates of `vector`."""
     changes = {}
     at = 0
     for part in parts:
@@ -176,8 +176,8 @@ def _with_vector(parts: list[Coordinate], inner: Any, vector: FloatArray) -> Any
 
 
 def _coefficients(gram: FloatArray, projected: FloatArray) -> FloatArray:
-    """γ, computed with differences scaled to length 1, because the oldest may be longer by orders
-    of magnitude.
+    """Return γ, computed with differences scaled to length 1, because the oldest may be longer by
+    orders of magnitude.
     """
     lengths = np.sqrt(np.diag(gram))
     lengths[lengths == 0] = 1.0
@@ -188,8 +188,8 @@ def _coefficients(gram: FloatArray, projected: FloatArray) -> FloatArray:
 
 
 def _bordered(gram: FloatArray, border: FloatArray) -> FloatArray:
-    """The Gram matrix with its newest row and column, and without the oldest ones if there are too
-    many.
+    """Return the Gram matrix with its newest row and column, without the oldest ones if there are
+    too many.
     """
     size = len(border)
     grown = np.zeros((size, size))

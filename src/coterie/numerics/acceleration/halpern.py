@@ -37,16 +37,18 @@ PDLP = (
 @dataclass(frozen=True)
 class _Tuning(Tuning):
     enough: float = tuned(
-        0.2, "Restart when the residual has fallen to this share of the first, ...", PDLP, below=1
+        0.2, "Restart when the residual has fallen to this share of the first one.", PDLP, below=1
     )
-    some: float = tuned(0.8, "... or to this share and grows again, ...", PDLP, below=1)
+    some: float = tuned(
+        0.8, "Restart when the residual has fallen to this share and grows again.", PDLP, below=1
+    )
     long: float = tuned(
-        0.36, "... or when the rounds since the last restart are this share of all.", PDLP, below=1
+        0.36, "Restart when the rounds since the last restart are this share of all.", PDLP, below=1
     )
     few: int = tuned(
         2,
-        "So few agents have blocks too large to be solved well.",
-        "measured: reflections do not forgive rough solves",
+        "The number of agents up to which blocks are too large to be solved well.",
+        "measured: reflections fail with rough local solutions",
         costs=2.5,
     )
 
@@ -122,8 +124,8 @@ class Halpern(Wrapper[State]):
 
 
 def restarts(now: float, first: float, before: float, k: int, t: int) -> bool:
-    """Whether to restart, k rounds after the last time and t after the start: from squared
-    residuals.
+    """Return whether to restart, k rounds after the last restart and t after the start, from
+    squared residuals.
     """
     enough = TUNING.enough**2 * first
     some = TUNING.some**2 * first

@@ -1,9 +1,9 @@
 """Over-relaxation of any method's map T: the next round starts at x + α (T(x) − x), 1 < α < 2.
 
-The rules of the primal-dual family are proximal point steps in a metric (Lemma 2 of paper 002), for
-which it converges whenever the plain step does, with residuals ‖T(x) − x‖ that never grow. Rough
-local solves can break that: every ten rounds one number is summed to look, and α goes half-way back
-to the plain step when the residual has grown.
+The rules of the primal-dual family are proximal point steps in a metric (Lemma 2 of paper 002).
+With these, relaxed steps converge whenever the plain step does, and residuals ‖T(x) − x‖ never
+grow. Rough local solutions can break that. So every ten rounds the agents sum the residual, one
+number, and α goes half-way back to the plain step when the residual has grown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from coterie.run.disclosure import discloses
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    look_every: int = tuned(10, "Rounds from one look at the residual to the next.")
+    look_every: int = tuned(10, "Rounds from one sum of the residual to the next.")
     grown: float = tuned(1.5, "α goes back when the residual has grown by this factor.", above=1)
 
 
@@ -30,11 +30,11 @@ TUNING = _Tuning()
 
 @dataclass(frozen=True, slots=True)
 class State(Wrapped):
-    """Where a run stands, and how far α may go."""
+    """The state of a run, and the largest α."""
 
     alpha: float
     residual: float
-    """‖T(x) − x‖ over all agents when it was last looked at."""
+    """‖T(x) − x‖ over all agents when it was last summed."""
 
 
 @dataclass(frozen=True)

@@ -41,51 +41,54 @@ class Wrapper(Stateful[W], ABC):
 
     @abstractmethod
     def fresh(self, agent: Agent, inner: Any) -> W:
-        """The wrapped State that remembers nothing."""
+        """Return the wrapped State with an empty memory."""
 
     def refreshed(self, agent: Agent, state: W, inner: Any) -> W:
-        """The wrapped State after the method changed its parameters."""
+        """Return the wrapped State after the method changed its parameters."""
         return self.fresh(agent, inner)
 
     @abstractmethod
     def advance(self, agent: Agent, state: W, image: Any, t: int) -> Protocol[W]:
-        """The wrapped State from which round t + 1 starts, after round t led from `state.start` to
-        `image`.
+        """Return the wrapped State from which round t + 1 starts, after round t led from
+        `state.start` to `image`.
         """
 
     @property
     def states(self) -> tuple[type, ...]:
-        """The wrapped State's class, and what is inside it."""
+        """The class of the wrapped State, and those of the State inside."""
         return (self.state, *self.steps.states)
 
     @property
     def first_look(self) -> int:
-        """As the method itself."""
+        """The value of the method itself."""
         return self.steps.first_look
 
     def start(self, agent: Agent) -> Protocol[W]:
-        """The first State, wrapped."""
-        return self.fresh(agent, (yield from self.steps.start(agent)))
+        """Return the first State, wrapped."""
+        inner = yield from self.steps.start(agent)
+        return self.fresh(agent, inner)
 
     def warm(self, agent: Agent, state: W, point: Point) -> Protocol[W]:
-        """The method's own first State, moved, and nothing remembered."""
-        return self.fresh(agent, (yield from self.steps.warm(agent, state.start, point)))
+        """Return the first State of the method, moved to that point, with an empty memory."""
+        inner = yield from self.steps.warm(agent, state.start, point)
+        return self.fresh(agent, inner)
 
     def round(self, agent: Agent, state: W, t: int) -> Protocol[W]:
-        """The method's own round."""
-        return replace(state, image=(yield from self.steps.round(agent, state.start, t)))
+        """Take a round of the method."""
+        image = yield from self.steps.round(agent, state.start, t)
+        return replace(state, image=image)
 
     def together(self, agent: Agent) -> tuple[str, ...] | None:
         """Accelerated agents are not computed in a batch."""
         return None
 
     def tunes_after(self, t: int) -> bool:
-        """Always: this is where the point is moved ahead."""
+        """Return True: `tune` moves the point ahead after every round."""
         return True
 
     def tune(self, agent: Agent, state: W, t: int) -> Protocol[W]:
-        """Move ahead; start again when the method changes its own parameters, for then its map is
-        another one.
+        """Move the point ahead. When the method changes its own parameters, start again, because
+        its map is then another one.
         """
         if self.steps.tunes_after(t):
             tuned = yield from self.steps.tune(agent, state.image, t)
@@ -94,55 +97,56 @@ class Wrapper(Stateful[W], ABC):
         return (yield from self.advance(agent, state, state.image, t))
 
     def publish(self, agent: Agent, state: W) -> FloatArray | Publication | None:
-        """What the method itself publishes of the image."""
+        """Publish the numbers that the method publishes of the image."""
         return self.steps.publish(agent, state.image)
 
     def receive(self, agent: Agent, state: W, sender: int, note: tuple[float, ...]) -> W:
-        """Nothing is sent between rounds of a method that can be accelerated."""
+        """Return the State: methods that can be accelerated send nothing between rounds."""
         return state
 
     @property
     def asynchronous(self) -> bool:
-        """A map of all agents together is what can be accelerated."""
+        """False: only a map of all agents together can be accelerated."""
         return False
 
     @property
     def settles_after(self) -> int:
-        """As the method itself."""
+        """The value of the method itself."""
         return self.steps.settles_after
 
     def point(self, agent: Agent, state: W) -> Point:
-        """Of the image: a point that the method itself produced."""
+        """Return the point of the image, which the method itself produced."""
         return self.steps.point(agent, state.image)
 
     def expected_gap(self, agent: Agent, state: W) -> float | None:
-        """As the method itself."""
+        """The value of the method itself."""
         return self.steps.expected_gap(agent, state.image)
 
     @property
     def can_be_accelerated(self) -> bool:
-        """Once is enough."""
+        """False: a method is accelerated once."""
         return False
 
     def coordinates(self, agent: Agent, state: W) -> tuple[Coordinate, ...]:
-        """None."""
+        """Return no coordinates."""
         return ()
 
 
 def relaxed(parts: tuple[Coordinate, ...], start: Any, image: Any, alpha: float) -> Any:
-    """x + α (T(x) − x): the image, with its coordinates farther from the start."""
+    """Return x + α (T(x) − x): the image, with its coordinates farther from the start."""
     ahead = {}
     for part in parts:
         before = getattr(start, part.name)
-        ahead[part.name] = move = getattr(image, part.name) - before
+        move = getattr(image, part.name) - before
         move *= alpha
         move += before
+        ahead[part.name] = move
     return replace(image, **ahead)
 
 
 def own_residual(agent: Agent, parts: tuple[Coordinate, ...], start: Any, image: Any) -> FloatArray:
-    """The agent's share of ‖T(x) − x‖² as a message. Shared coordinates count at the first agent
-    only.
+    """Return the agent's share of ‖T(x) − x‖² as a message. Shared coordinates count at the first
+    agent only.
     """
     total = 0.0
     for part in parts:

@@ -88,13 +88,13 @@ class Logistic(Loss):
 
 
 BLOCK = 8192
-"""Samples at a time: what is computed on the way stays near the processor."""
+"""Samples of a block, so that intermediate results stay in the cache."""
 
 
 def _by_blocks(
     formula: Callable[[FloatArray, FloatArray], FloatArray], u: FloatArray, y: FloatArray
 ) -> FloatArray:
-    """The formula, of many samples a few at a time."""
+    """Apply the formula to blocks of samples."""
     if is_tensor(u) or u.ndim != 1 or u.size <= BLOCK or u.shape != y.shape:
         return formula(u, y)
     result: FloatArray = np.empty(u.size, np.result_type(u, y))
