@@ -226,30 +226,30 @@ INTRODUCTION = """# How good auto's choice is
 `method="auto"` takes the method that a [cost model](second-order.md#what-auto-assumes) expects to be the fastest.
 This page compares it with the best of all methods that apply, measured one by one, to a proven relative gap of 1e-6.
 The model was calibrated on twenty problems that are made for it, and tested on twenty others: data that scikit-learn
-makes or ships. Both sets were fixed before anything was calibrated (`benchmarks/auto_problems.py`).
+makes or ships. Both sets were fixed before any calibration (`benchmarks/auto_problems.py`).
 
-Time on a link is measured work (processor time) plus what the bill says of bits and latency. In memory one machine
+Time on a link is measured work (processor time) plus the time of the bits and hops in the bill. In memory one machine
 does the work of all agents; on a link each agent has a machine of its own. A ratio of 1 means that `auto` took the
 best method; the goal is 2 at most.
 
 **The test set is not untouched.** With numbers of the calibration set alone, 5 of the first 27 entries of the test
 set were above 2: `auto` took `lbfgs-rows` on few correlated columns, for photographs (3.6 in memory, 4.8 at 1 ms) and
 cancer pairs (it did not end within the limit). Three numbers were then changed: the rounds of `lbfgs-rows` on few
-columns (half as many again), the speed of dense products (twice) and how many steps conjugate gradients take. The
-tables show what `auto` chooses now.
+columns (half as many again), the speed of dense products (twice) and the number of steps of conjugate gradients. The
+tables show the current choices of `auto`.
 
 **The third set was made later**, of data unlike both: other shapes, losses, penalties, splits, conditions and numbers
 of agents. It was committed before any method ran on it, and no number of the cost model was chosen by it. Untouched,
 the choices alone were within a factor of 2 in 58 of 60 entries. The other two are a hinge loss on more columns than
-rows (wide clusters), where `auto` took `proximal-1` and it needed 4,654 rounds in place of 500: 6.2 and 4.5 times that
-of `interior-point`. (A first try counted the compilation of some kernels as work, and gave no method long enough for
-wide clusters. Both were mended in the script, and all but wide clusters was measured again.)
+rows (wide clusters), where `auto` took `proximal-1`, which needed 4,654 rounds in place of 500: 6.2 and 4.5 times the
+time of `interior-point`. (A first measurement counted the compilation of some kernels as work, and gave no method
+enough time for wide clusters. Both were corrected in the script, and all but wide clusters was measured again.)
 
 **A run whose rounds cost more than expected changes its method** ([how](second-order.md#what-auto-assumes)): the tables
 say "a, then b". Photographs and outliers, at 20 ms, take less than with any one method. Wide clusters took 2.2 and 1.8
-times as long as with `interior-point` alone (59 of 60 entries). One rule was added after that: once a run has had all
-the rounds that were expected, it changes to what is cheaper at all, not only at half the cost. It changed nothing else
-in the three sets, and the tables are with it.
+times as long as with `interior-point` alone (59 of 60 entries). One rule was added after that: after all of the expected
+rounds, a run changes to any cheaper method, not only to one at half the cost. The rule changed nothing else in the
+three sets, and the tables include it.
 
 `python benchmarks/auto_choice.py measure rows.jsonl` measures every method, `... changes rows.jsonl` runs "auto", and
 `... page rows.jsonl` writes this page.

@@ -37,7 +37,7 @@ from coterie.run.collectives import alone
 @dataclass(frozen=True)
 class _Tuning(Tuning):
     exact: float = tuned(
-        1e-13, "The relative gap at which it ends.", "rounding: what float64 data proves"
+        1e-13, "The relative gap at which it ends.", "rounding: the least gap of float64 data"
     )
     patience: int = tuned(
         3,

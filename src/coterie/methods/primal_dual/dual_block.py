@@ -441,8 +441,8 @@ def _damped_length(
     promised: float,
     c: float,
 ) -> float:
-    """Return the length of a Newton step: it is halved until the value falls by half of what the
-    gradient promises. Far from rounding, the whole step suffices.
+    """Return the length of a Newton step. It is halved until the value falls by at least half of
+    the decrease of the quadratic model. Far from rounding, the whole step suffices.
     """
     loss = agent.loss
     y = agent.exact_labels

@@ -39,12 +39,12 @@ class _Tuning(Tuning):
     negligible_without_ridge: float = tuned(
         1e-13,
         "The same share where only the rows give some direction curvature.",
-        "rounding: what float64 sees of a sum",
+        "rounding: the precision of float64 sums",
     )
     rounding: float = tuned(
         1e-15,
         "A relative change of a value below this is 0.",
-        "rounding: what float64 sees",
+        "rounding: the precision of float64",
     )
 
 

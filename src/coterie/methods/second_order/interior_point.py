@@ -97,12 +97,12 @@ class _Tuning(Tuning):
         costs=4,
     )
     rounding: float = tuned(
-        1e-15, "A smaller μ, in units of P(0), is 0.", "rounding: what float64 sees"
+        1e-15, "A smaller μ, in units of P(0), is 0.", "rounding: the precision of float64"
     )
     least_margin: float = tuned(
         1e-14,
         "Distance of dual variables to their bounds when the path is reached, in intervals.",
-        "rounding: what float64 sees",
+        "rounding: the precision of float64",
     )
     balanced: float = tuned(
         1e-5, "The residual times w, in units of μ, above which `least_share` applies.", MEASURED

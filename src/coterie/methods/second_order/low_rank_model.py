@@ -49,7 +49,7 @@ class _Tuning(Tuning):
     single: float = tuned(
         1e-5,
         "The relative error that a number in single precision may have.",
-        "rounding: what float32 sees, with room to spare",
+        "rounding: more than the precision of float32",
     )
 
 

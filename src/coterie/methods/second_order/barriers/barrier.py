@@ -19,7 +19,7 @@ class _Tuning(Tuning):
     least_margin: float = tuned(
         1e-14,
         "Distance of dual variables to their bounds when the path is reached.",
-        "rounding: what float64 sees",
+        "rounding: the precision of float64",
     )
     depth: float = tuned(
         0.25,
