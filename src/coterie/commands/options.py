@@ -289,7 +289,7 @@ Agents = Annotated[
     typer.Option(help="Number of agents that one file is split into (default 8). Cox takes 1."),
 ]
 Network = Annotated[str | None, among(*names_in("networks"), also=", or an edge file")]
-Engine = Annotated[str, among(*names_in("engines"))]
+Engine = Annotated[str, among(*names_in("engines"), also=": where the agents run")]
 Deadline = Annotated[
     float | None,
     typer.Option(
@@ -322,8 +322,13 @@ Without = Annotated[
 ]
 
 # -- run -------------------------------------------------------------------------------------------
-Method = Annotated[str, among("auto", *names_in("methods"))]
-Acceleration = Annotated[str, among(*ACCELERATIONS)]
+Method = Annotated[
+    str,
+    among("auto", *names_in("methods"), also=": auto chooses for the problem, data and network"),
+]
+Acceleration = Annotated[
+    str, among(*ACCELERATIONS, also=": none runs the method as it was published")
+]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
 Checkpoint = Annotated[
     Path | None, typer.Option(help="Checkpoint folder. The same command continues a stopped run.")
