@@ -42,7 +42,7 @@ from coterie.run.site import NO_RULES, Site
 from coterie.run.stopping import checked_limits
 from coterie.run.tables import SPLITS, attach_offset, prepare_tables, split_and_prepare
 from coterie.stats.fitting import Fit, Fitting, Ready
-from coterie.stats.preparing import Preparing, check_problem, prepare_here
+from coterie.stats.preparing import Preparing, check_problem, prepare_locally
 from coterie.stats.reading import remote_tables
 
 T = TypeVar("T")
@@ -281,7 +281,7 @@ class _Tables:
 def _tables_here(problem: AnyProblem, data: Any, settings: Settings, engine: Engine) -> _Tables:
     placement = settings.placement
     if settings.prepare is not None:
-        ready = prepare_here(data, problem, settings, engine)
+        ready = prepare_locally(data, problem, settings, engine)
         held = [site.data for site in ready.parties.sites]
         tables, classes = prepare_tables(held, problem, placement.split)
         return _Tables(tables, classes, engine, ready)

@@ -134,12 +134,12 @@ def _own_categories(column: str, cells: Cells, text: bool, minimum: float) -> _C
 def _names_of_all(own: _Categories, site: Site) -> Protocol[list[bytes]]:
     """The names of all parties, party by party."""
     mine = _packed(own.written)
-    sizes_here = np.zeros(site.count)
-    sizes_here[site.index] = len(mine)
+    own_sizes = np.zeros(site.count)
+    own_sizes[site.index] = len(mine)
     # Sizes and names say of a category that it has enough rows.
     named = own.rows
     minimum = site.rules.minimum
-    first_total = yield released(minimum, own.whole, Part(sizes_here, named))
+    first_total = yield released(minimum, own.whole, Part(own_sizes, named))
     sizes = _whole_numbers(first_total, MOST_NUMBERS)
     if sizes[site.index] != len(mine):
         raise own.disagreement

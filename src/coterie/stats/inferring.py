@@ -69,7 +69,7 @@ def key_for_clusters(site: Site) -> bytes:
 )
 def hashed_clusters(key: bytes, site: Site) -> list[bytes]:
     """The hash of each cluster of this party, in their order."""
-    labels, _ = _clusters_here(site)
+    labels, _ = _own_clusters(site)
     return [_hashed(key, label) for label in labels.tolist()]
 
 
@@ -209,7 +209,7 @@ def _summed(
     return (yield from add_information(agent, w, asking))
 
 
-def _clusters_here(site: Site) -> tuple[npt.NDArray[Any], Indices]:
+def _own_clusters(site: Site) -> tuple[npt.NDArray[Any], Indices]:
     """The labels of this party's clusters, and the cluster of each row."""
     assert site.data.ids is not None
     labels, place = np.unique(site.data.ids, return_inverse=True)
@@ -218,7 +218,7 @@ def _clusters_here(site: Site) -> tuple[npt.NDArray[Any], Indices]:
 
 def _cluster_of_rows(numbers: Sequence[Indices], site: Site) -> Indices:
     """The number of the cluster of each row of this party."""
-    _, place = _clusters_here(site)
+    _, place = _own_clusters(site)
     return numbers[site.index][place]
 
 

@@ -117,7 +117,7 @@ class PrepareAgain(Prepare):
         return super().alone(ordered)
 
 
-def prepare_here(
+def prepare_locally(
     data: Any, problem: AnyProblem, settings: Settings, engine: Engine
 ) -> Preparing[Hosted]:
     """Prepare data in this process for a run on that engine; a few sums are not worth the transfer

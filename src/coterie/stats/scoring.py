@@ -380,29 +380,25 @@ def _answers(
     best = y
     if len(y):
         best = p.argmax(axis=1)
-    errors = p.copy()
-    errors[local, y] -= 1
     right = best == y
     chosen = p[local, best]
     ones = np.ones(len(y))
     cells = _confusion(y, best, ones, classes)
     bins = _fixed_edges()
-    by_answer = [counts(chosen[rows], bins) for rows in (right, ~right)]
-    answers = np.column_stack(by_answer).astype(np.intp)
+    answers = np.column_stack(_by_answer(chosen, right, bins)).astype(np.intp)
     groupings = [cells, cells.sum(axis=1), answers.sum(axis=0)]
     has_cells, has_classes, has_answers = yield from allowed(groupings, minimum)
-    losses = -float((s * logs[local, y]).sum())
-    squares = float((s * (errors**2).sum(axis=1)).sum())
-    message = [Part([float(len(y)), float(s.sum()), losses, squares], len(y))]
+    message = [Part(_own_losses(logs, p, y, s), len(y))]
     if has_answers:
         (bins,) = yield from agree_on_edges([bins], [answers], minimum)
-        own = [counts(chosen[rows], bins) for rows in (right, ~right)]
+        own = _by_answer(chosen, right, bins)
         for part in (ones, chosen, right.astype(float)):
             message.append(Part(counts(chosen, bins, s * part), own))
+    confused = _confusion(y, best, s, classes)
     if has_cells and has_classes:
-        message.append(Part(_confusion(y, best, s, classes), cells))
+        message.append(Part(confused, cells))
     elif has_classes:
-        message.append(Part(_confusion(y, best, s, classes).sum(axis=1), cells.sum(axis=1)))
+        message.append(Part(confused.sum(axis=1), cells.sum(axis=1)))
     total = yield released(minimum, len(y), *message)
     rows, n, losses, squares = total[:4].tolist()
     n = _some(n)
@@ -426,6 +422,21 @@ def _answers(
         asked = 3 + len(answers)
     size = total.size + asked
     return _Answers(int(rows), n, losses, squares, accuracy, calibration, held, confusion, size)
+
+
+def _own_losses(logs: FloatArray, p: FloatArray, y: Any, s: FloatArray) -> list[float]:
+    """The agent's number of rows, their weight, their losses, and their squared errors."""
+    local = np.arange(len(y))
+    errors = p.copy()
+    errors[local, y] -= 1
+    losses = -float((s * logs[local, y]).sum())
+    by_row = (errors**2).sum(axis=1)
+    return [float(len(y)), float(s.sum()), losses, float((s * by_row).sum())]
+
+
+def _by_answer(chosen: FloatArray, right: Any, bins: FloatArray) -> list[FloatArray]:
+    """Counts of rows with a right and with a wrong answer, in bins of probability."""
+    return [counts(chosen[rows], bins) for rows in (right, ~right)]
 
 
 # -- numbers ---------------------------------------------------------------------------------------
