@@ -1,4 +1,4 @@
-"""What scikit-learn says about bad columns, with their names."""
+"""scikit-learn's checks of data, with the names of bad columns in their errors."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ SHOWN = 3
 
 
 def checked(estimator: Any, X: Any, *y: Any, **how: Any) -> Any:
-    """`validate_data`; where it refuses values of a frame, the error also says which columns they
-    are in.
-    """
+    """`validate_data`; if it refuses values of a frame, the error also names their columns."""
     try:
         return validate_data(estimator, X, *y, **how)
     except ValueError as error:
-        told = _bad_columns(X)
-        if not told:
+        columns = _bad_columns(X)
+        if not columns:
             raise
-        raise type(error)(f"{error}\n{told}") from None
+        raise type(error)(f"{error}\n{columns}") from None
 
 
 def _bad_columns(X: Any) -> str:
@@ -34,5 +32,9 @@ def _bad_columns(X: Any) -> str:
         odd = np.flatnonzero(~np.isfinite(values.astype(float)))
         if odd.size:
             found.append(f"column {str(name)!r} has {odd.size} not finite (first at row {odd[0]})")
-    more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    return "; ".join(found[:SHOWN]) + more + "." if found else ""
+    if not found:
+        return ""
+    shown = found[:SHOWN]
+    if len(found) > SHOWN:
+        shown.append(f"and {len(found) - SHOWN} more")
+    return "; ".join(shown) + "."

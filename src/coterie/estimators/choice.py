@@ -1,4 +1,4 @@
-"""The choice of `coterie.stats.choosing`, where the rows of all users are here."""
+"""The choice of `coterie.stats.choosing`, if the rows of all users are in this process."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from coterie.stats.fitting import Ready
 from coterie.stats.folds import only, without
 
 EXACT = {"tol": Limits.tol, "max_rounds": 2000}
-"""Of the last fit of linear models, which takes a few rounds more."""
+"""Settings of the last fit of a linear model, which takes a few rounds more."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class UsersHere:
         self._last: dict[tuple[str, int], Result] = {}
 
     def usable(self) -> bool:
-        """Whether every fold leaves rows, and of every class some, to learn from."""
+        """Whether every fold leaves rows of each class to learn from."""
         labels = np.concatenate([table.y for table in self.tables if table.y is not None])
         fold_of = np.concatenate(self._fold_of)
         for fold in range(self.folds):
@@ -114,7 +114,10 @@ class UsersHere:
         ready = self._ready[kind]
         held = [only(site.data, self._fold_of[site.index], fold) for site in ready.parties.sites]
         rows = [table.X for table in held]
-        X = sp.vstack(rows, format="csr") if is_sparse(rows[0]) else np.concatenate(rows)
+        if is_sparse(rows[0]):
+            X = sp.vstack(rows, format="csr")
+        else:
+            X = np.concatenate(rows)
         y = np.concatenate([table.y for table in held if table.y is not None])
         places = np.repeat(np.arange(len(held)), [table.n for table in held])
         users = np.array([table.name for table in held])[places]
@@ -124,7 +127,7 @@ class UsersHere:
         return without(site.data, self._fold_of[site.index], fold)
 
     def add(self, numbers: FloatArray) -> FloatArray:
-        """All users are here."""
+        """The numbers as they are: all users are in this process."""
         return numbers
 
 
@@ -142,35 +145,34 @@ def choose(
     """The candidate that does best on rows kept back at these users."""
     folds = whole_number("cv", folds, least=2)
     holder = UsersHere(tables, classes, folds, _of_every_candidate(settings).but(progress=False))
-    scale, boosted = Scale.of(sums_of(tables)), personal if classes is not None else None
+    if classes is None:
+        personal = None
     return choose_with(
         holder,
-        scale,
+        Scale.of(sums_of(tables)),
         holder.usable(),
         loss=loss,
         penalty=penalty,
-        personal=boosted,
+        personal=personal,
         wanted=wanted,
         settings=settings,
     )
 
 
 def _of_every_candidate(settings: Settings) -> Settings:
-    """What candidates have in common: their methods, and parameters of these, are their own."""
-    return replace(
-        Settings(), placement=settings.placement, seed=settings.seed, progress=settings.progress
-    )
+    """The settings that candidates share: each has its own method, with its parameters."""
+    placement, seed = settings.placement, settings.seed
+    return replace(Settings(), placement=placement, seed=seed, progress=settings.progress)
 
 
 def chosen_fit(chosen: Choice, tables: Sequence[Table], settings: Settings) -> Result:
     """The choice, fitted to all rows."""
     candidate = chosen.candidate
-    exact = EXACT if candidate.problem.kind.name == "shared" else {}
-    settings = replace(_of_every_candidate(settings), limits=settings.limits).but(
-        **{**exact, **candidate.how}
-    )
+    how = dict(candidate.how)
+    if candidate.problem.kind.name == "shared":
+        how = {**EXACT, **how}
+    settings = replace(_of_every_candidate(settings), limits=settings.limits).but(**how)
     result: Result = fit(candidate.problem, list(tables), settings)
-    # The method of the choice was not asked for.
-    return replace(
-        result, explanation=f"{result.explanation.replace(', as asked for', '')} {chosen}"
-    )
+    # The user did not ask for the method of the choice.
+    explanation = result.explanation.replace(", as asked for", "")
+    return replace(result, explanation=f"{explanation} {chosen}")

@@ -60,25 +60,35 @@ class Linear(Distributed):
         return self._problem_of(self.loss)
 
     def _problem_of(self, loss: str | Loss) -> Problem:
-        chosen = type(loss) if isinstance(loss, Loss) else LOSSES[loss]
+        wanted: set[str] = set()
+        if isinstance(loss, Loss):
+            chosen = type(loss)
+        else:
+            chosen = LOSSES[loss]
+            wanted = {field.name for field in fields(chosen)}
         if chosen.kind != self._loss_kind:
-            fitting = [known for known, entry in LOSSES.items() if entry.kind == self._loss_kind]
-            other = "LinearClassifier" if self._loss_kind == "regression" else "LinearRegressor"
-            raise InvalidProblem(
-                f"loss={chosen.name!r} is for {chosen.kind}; use {other}, or one of: "
-                f"{', '.join(fitting)}."
-            )
-        return self._with_parameters(
-            loss, set() if isinstance(loss, Loss) else {field.name for field in fields(chosen)}
+            raise self._refusal(chosen)
+        return self._with_parameters(loss, wanted)
+
+    def _refusal(self, chosen: type[Loss]) -> InvalidProblem:
+        """The error for a loss of the other kind."""
+        fitting = [name for name, entry in LOSSES.items() if entry.kind == self._loss_kind]
+        other = "LinearRegressor"
+        if self._loss_kind == "regression":
+            other = "LinearClassifier"
+        return InvalidProblem(
+            f"loss={chosen.name!r} is for {chosen.kind}; use {other}, or one of: "
+            f"{', '.join(fitting)}."
         )
 
     def _with_parameters(self, loss: str | Loss, wanted: set[str]) -> Problem:
+        """The problem with this loss, and those parameters that it and the penalty have."""
         if isinstance(self.penalty, str):
             wanted |= {field.name for field in fields(PENALTIES[self.penalty])}
-        given: dict[str, Any] = {
-            p: getattr(self, p, None) for p in ("l1_ratio", "threshold", "level")
-        } | {"strength": self.alpha}
-        parameters = {parameter: value for parameter, value in given.items() if parameter in wanted}
+        given: dict[str, Any] = {"strength": self.alpha}
+        for name in ("l1_ratio", "threshold", "level"):
+            given[name] = getattr(self, name, None)
+        parameters = {name: value for name, value in given.items() if name in wanted}
         return Problem(loss, self.penalty, intercept=self.fit_intercept, **parameters)
 
 
@@ -131,26 +141,30 @@ class LinearRegressor(RegressorMixin, Linear):
         labels = np.asarray(y, float)
         if not np.all(loss.accepts(labels)):
             raise InvalidData(f"the {loss.name} loss is for {loss.labels}; y has other values.")
-        weights = (
-            np.ones(len(labels)) if sample_weight is None else np.asarray(sample_weight, float)
-        )
-        offsets = np.broadcast_to(
-            np.asarray(0.0 if offset is None else offset, float), labels.shape
-        )
-        return explained_deviance(
-            loss, np.asarray(self._scores(X, offset), float), labels, weights, offsets
-        )
+        weights = np.ones(len(labels))
+        if sample_weight is not None:
+            weights = np.asarray(sample_weight, float)
+        offsets = np.zeros(len(labels))
+        if offset is not None:
+            offsets = np.broadcast_to(np.asarray(offset, float), labels.shape)
+        scores = np.asarray(self._scores(X, offset), float)
+        return explained_deviance(loss, scores, labels, weights, offsets)
 
     def _scores(self, X: Any, offset: Any) -> FloatArray:
-        return self._with_offset(
-            product(self._checked(X), self.coef_) + np.float64(self.intercept_), offset
-        )
+        scores = product(self._checked(X), self.coef_) + np.float64(self.intercept_)
+        return self._with_offset(scores, offset)
 
 
 def _has_probabilities(estimator: LinearClassifier) -> bool:
     loss = estimator.loss
-    chosen = type(loss) if isinstance(loss, Loss) else dict(LOSSES).get(loss)
-    if loss == SOFTMAX or (chosen is not None and chosen.probability is not Loss.probability):
+    if loss == SOFTMAX:
+        return True
+    chosen: type[Loss] | None
+    if isinstance(loss, Loss):
+        chosen = type(loss)
+    else:
+        chosen = dict(LOSSES).get(loss)
+    if chosen is not None and chosen.probability is not Loss.probability:
         return True
     raise AttributeError(
         f"loss={estimator.loss!r} has no probabilities; use loss='logistic', or decision_function."
@@ -194,16 +208,22 @@ class LinearClassifier(ClassifierMixin, Linear):
             raise InvalidProblem(
                 f"multi_class is 'auto' or 'one-vs-rest', not {self.multi_class!r}."
             )
-        return self._with_parameters(SOFTMAX, set()) if self.loss == SOFTMAX else super()._problem()
+        if self.loss == SOFTMAX:
+            return self._with_parameters(SOFTMAX, set())
+        return super()._problem()
 
     def _is_softmax(self) -> bool:
         """Whether all classes are fitted at once, now that they are known."""
-        fitting = self.split == "samples" and self.method in ("auto", "softmax-newton")
-        several = len(self.classes_) > 2 and self.multi_class == "auto" and fitting
-        return self.loss == SOFTMAX or (several and self.loss == "logistic")
+        if self.loss == SOFTMAX:
+            return True
+        if self.loss != "logistic" or len(self.classes_) <= 2 or self.multi_class != "auto":
+            return False
+        return self.split == "samples" and self.method in ("auto", "softmax-newton")
 
     def _problem_for_classes(self, problem: Problem) -> Problem:
-        return self._with_parameters(SOFTMAX, set()) if self._is_softmax() else problem
+        if self._is_softmax():
+            return self._with_parameters(SOFTMAX, set())
+        return problem
 
     def _labels(
         self, X: Matrix, y: npt.NDArray[Any], weights: FloatArray | None
@@ -226,12 +246,17 @@ class LinearClassifier(ClassifierMixin, Linear):
             return self._with_offset(scores.ravel(), offset)
         if len(self.classes_) > 2:
             return scores
-        return scores.ravel() if scores.shape[1] == 1 else scores[:, 1] - scores[:, 0]
+        if scores.shape[1] == 1:
+            return scores.ravel()
+        return scores[:, 1] - scores[:, 0]
 
     def predict(self, X: Any, offset: Any = None) -> npt.NDArray[Any]:
         """The class with the largest score."""
         scores = self.decision_function(X, offset)
-        places = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        if scores.ndim == 1:
+            places = (scores > 0).astype(int)
+        else:
+            places = scores.argmax(axis=1)
         predicted: npt.NDArray[Any] = self.classes_[places]
         return predicted
 
@@ -242,11 +267,9 @@ class LinearClassifier(ClassifierMixin, Linear):
         """
         scores = self.decision_function(X, offset)
         if self._is_softmax():
-            return np.asarray(
-                softmax(
-                    np.column_stack([0 * scores, scores]) if scores.ndim == 1 else scores, axis=1
-                )
-            )
+            if scores.ndim == 1:
+                scores = np.column_stack([0 * scores, scores])
+            return np.asarray(softmax(scores, axis=1))
         probability = self._problem().loss.probability
         positive = probability(scores, 1.0)
         if scores.ndim == 1:

@@ -58,9 +58,8 @@ class LowRank(Distributed):
         )
 
     def _scores(self, X: Any) -> FloatArray:
-        scores: FloatArray = product(self._checked(X), self._left) @ self._right.T + np.atleast_1d(
-            self.intercept_
-        )
+        products = product(self._checked(X), self._left) @ self._right.T
+        scores: FloatArray = products + np.atleast_1d(self.intercept_)
         return scores
 
 
@@ -81,24 +80,29 @@ class LowRankRegressor(MultiOutputMixin, RegressorMixin, LowRank):
     _reading: ClassVar[Mapping[str, Any]] = {"multi_output": True, "y_numeric": True}
 
     def _of_rows(self, rows: Rows) -> Rows:
-        return replace(
-            rows, target=[rows.target] if isinstance(rows.target, str) else list(rows.target)
-        )
+        if isinstance(rows.target, str):
+            return replace(rows, target=[rows.target])
+        return replace(rows, target=list(rows.target))
 
     def _labels(
         self, X: Matrix, y: npt.NDArray[Any], weights: FloatArray | None
     ) -> tuple[list[npt.NDArray[Any]], FloatArray | None]:
-        return super()._labels(X, y.reshape(-1, 1) if y.ndim == 1 else y, weights)
+        if y.ndim == 1:
+            y = y.reshape(-1, 1)
+        return super()._labels(X, y, weights)
 
     def _take(self, models: Sequence[Any], dtype: Any, one: bool) -> None:
         super()._take(models, dtype, one)
         if one and len(self.coef_) == 1:
-            self.coef_, self.intercept_ = self.coef_.ravel(), self.intercept_[0]
+            self.coef_ = self.coef_.ravel()
+            self.intercept_ = self.intercept_[0]
 
     def predict(self, X: Any) -> FloatArray:
         """One number per row, or one per row and target."""
         scores = self._scores(X)
-        return scores if self.coef_.ndim == 2 else scores.ravel()
+        if self.coef_.ndim == 2:
+            return scores
+        return scores.ravel()
 
 
 @explained
@@ -130,11 +134,13 @@ class LowRankClassifier(ClassifierMixin, LowRank):
         return [y], self._classes(y, weights)[1]
 
     def decision_function(self, X: Any) -> FloatArray:
-        """One score per row and class; for two classes, how far the second is ahead of the
+        """One score per row and class; for two classes, that of the second less that of the
         first.
         """
         scores = self._scores(X)
-        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+        if len(self.classes_) == 2:
+            return scores[:, 1] - scores[:, 0]
+        return scores
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """The most probable class."""
@@ -159,9 +165,8 @@ class LowRankClassifier(ClassifierMixin, LowRank):
             raise InvalidProblem(
                 f"k must be between 1 and the {len(self.classes_)} classes, not {k!r}."
             )
-        predicted: npt.NDArray[Any] = self.classes_[
-            np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        ]
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        predicted: npt.NDArray[Any] = self.classes_[best]
         return predicted
 
     def top_k_score(self, X: Any, y: Any, k: int = 5, sample_weight: Any = None) -> float:

@@ -39,20 +39,20 @@ GRIDS: dict[str, tuple[float, ...]] = {
     "mu": (0.3, 1.0, 3.0),
     "lam": (3.0, 10.0, 30.0),
 }
-"""What `cv` tries where a single number is given."""
+"""Numbers that `cv` tries if a parameter is a single number."""
 
 DEFAULT, ALONE = "dada", "local"
-"""The boosted method where nothing else is asked for, and for a single user."""
+"""The default among boosted methods, and the method for a single user."""
 AUTO = Algorithm.method
-NOBODY = "\x00nobody"
-"""Whose rows are where nobody said whose they are: those of a user that was not fitted."""
+UNNAMED = "\x00nobody"
+"""The user of rows without `users=`: one that was not fitted."""
 Parameters = dict[str, float]
 """Parameters that were tried, and their `score`."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _Personalized(BaseEstimator):
-    """What estimators of a model for every user share."""
+    """The parts that estimators of a model for every user share."""
 
     # In scikit-learn's routing of metadata, users are wanted wherever rows are.
     __metadata_request__fit: ClassVar = {"users": True}
@@ -72,7 +72,7 @@ class _Personalized(BaseEstimator):
     def _fit_linear(
         self, tables: Sequence[Table], settings: Settings, classes: Any, wanted: Sequence[str]
     ) -> Result:
-        """Choose among those and what `_boosted` says, and fit the choice to all rows."""
+        """Choose among these candidates, and fit the choice to all rows."""
         penalty = {"penalty": self.penalty}
         if self.l1_ratio is not None:
             penalty["l1_ratio"] = self.l1_ratio
@@ -87,20 +87,21 @@ class _Personalized(BaseEstimator):
             wanted=wanted,
             settings=settings,
         )
-        self.choice_, self.trials_ = chosen.candidate.choice, chosen.trials
+        self.choice_ = chosen.candidate.choice
+        self.trials_ = chosen.trials
         return chosen_fit(chosen, tables, settings)
 
     def _boosted(self) -> Personal | None:
-        """The problem of boosted models, where they are candidates."""
+        """The problem of boosted models, if they are candidates."""
         return None
 
     def _keep(self, result: Result) -> None:
-        self.result_, self.model_, self.certificate_ = result, result.model, result.certificate
-        self.bill_, self.history_, self.dual_gap_ = (
-            result.bill,
-            result.history,
-            result.certificate.gap,
-        )
+        self.result_ = result
+        self.model_ = result.model
+        self.certificate_ = result.certificate
+        self.bill_ = result.bill
+        self.history_ = result.history
+        self.dual_gap_ = result.certificate.gap
         self.n_iter_ = result.rounds
         self.users_ = np.array(self.model_.users)
 
@@ -109,29 +110,31 @@ class _Personalized(BaseEstimator):
         X = checked(self, X, dtype=np.float64, accept_sparse="csr", reset=False)
         if users is None and len(self.model_.users) > 1 and self.unknown == "common":
             warnings.warn(
-                "nobody says whose these rows are, so they get the common model. Give users=; in "
-                "searches of "
-                "scikit-learn call sklearn.set_config(enable_metadata_routing=True) before.",
+                "users= does not say whose these rows are, so they get the common model. Give "
+                "users=; in searches of scikit-learn call "
+                "sklearn.set_config(enable_metadata_routing=True) before.",
                 UserWarning,
                 stacklevel=4,
             )
-            users = np.full(X.shape[0], NOBODY)
+            users = np.full(X.shape[0], UNNAMED)
         scores: FloatArray = self.model_.decision_function(X, users, unknown=self.unknown)
         return scores
 
     def _per_user(
         self, good: npt.NDArray[Any], users: Any, weights: Any = None
     ) -> dict[str, float]:
-        labels = (
-            np.zeros(len(good), int).astype(str) if users is None else np.asarray(users).astype(str)
-        )
-        shares = np.ones(len(good)) if weights is None else np.asarray(weights, float)
-        parts = ((str(user), labels == user) for user in np.unique(labels))
-        return {
-            user: float(np.average(good[own], weights=shares[own]))
-            for user, own in parts
-            if shares[own].sum() > 0
-        }
+        if users is None:
+            users = np.zeros(len(good), int)
+        labels = np.asarray(users).astype(str)
+        shares = np.ones(len(good))
+        if weights is not None:
+            shares = np.asarray(weights, float)
+        means = {}
+        for user in np.unique(labels).tolist():
+            own = labels == user
+            if shares[own].sum() > 0:
+                means[user] = float(np.average(good[own], weights=shares[own]))
+        return means
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -140,10 +143,10 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
 
     `fit(X, y, users=)` takes the user of every row; without it, all rows are of one user. By
     default the model is chosen by cross-validation at the users (`cv`, 3 folds, class by class)
-    among one linear model for all, one with an intercept of its own for everybody, a common one
-    with deviations, linear models alone, and boosted ones: for all, alone, and near those of
-    similar users (`dada`, `dada-linear`); `choice_` and `trials_` say what was chosen, and how all
-    did. `method` names one instead: "shared", or a boosted one.
+    among one linear model for all, one with an intercept for each user, a common one with
+    deviations, linear models alone, and boosted ones: for all, alone, and near those of similar
+    users (`dada`, `dada-linear`). `choice_` names the choice, and `trials_` has the score of each
+    candidate. `method` names one instead: "shared", or a boosted one.
 
     For boosted models, `network` is the collaboration graph (users in sorted order), or "learned".
     There, with `cv=3`, β, μ and λ are chosen; a list in place of a number says what to try.
@@ -201,17 +204,18 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
                 "Merge classes, or fit one classifier per class. The type of the target is "
                 "multiclass."
             )
-        labels = np.zeros(len(y), int) if users is None else column_or_1d(np.asarray(users))
-        tables = gather((X, y, labels), "users", None)
-        settings = self._settings().but(network=self.network if len(tables) > 1 else LEARNED)
+        tables = gather((X, y, _users_of(y, users)), "users", None)
+        network = self.network if len(tables) > 1 else LEARNED
+        settings = self._settings().but(network=network)
         if self.method in (AUTO, "shared"):
-            wanted = LINEAR if self.method == "shared" or is_sparse(X) else (*LINEAR, *BOOSTED)
+            wanted: Sequence[str] = LINEAR
+            if self.method == AUTO and not is_sparse(X):
+                wanted = (*LINEAR, *BOOSTED)
             check_graph(self.method, self.network)
             if len(self.classes_) < 2:
                 raise InvalidInput(
                     f"the labels have one class, {self.classes_.tolist()[0]!r}. A classifier "
-                    "needs two classes: add "
-                    "rows of another one, of any user."
+                    "needs two classes: add rows of another one, of any user."
                 )
             result = self._fit_linear(tables, settings, self.classes_, wanted)
         else:
@@ -242,14 +246,14 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
 
     def _settings(self) -> Settings:
         entry = _entry(self.method)
-        wanted = ("local_steps", *(("alternations", "sample") if entry.uses_network else ()))
-        wanted += ("begin",) if entry.name == DEFAULT else ()
-        options = {
-            part.name: getattr(self, part.name) for part in fields(entry) if part.name in wanted
-        }
-        entry(
-            **options
-        )  # refuses what makes no sense, also where it turns out that nobody needs it
+        wanted = ["local_steps"]
+        if entry.uses_network:
+            wanted += ["alternations", "sample"]
+        if entry.name == DEFAULT:
+            wanted += ["begin"]
+        names = [part.name for part in fields(entry) if part.name in wanted]
+        options = {name: getattr(self, name) for name in names}
+        entry(**options)  # refuses wrong values, also of parameters that are not needed
         return _settings_of(self, method=self.method, **options)
 
     @property
@@ -260,13 +264,12 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
             raise AttributeError(
                 f"{self.choice_!r} has no graph of who is alike; fit with method='dada'."
             )
-        graph = nx.relabel_nodes(
-            nx.from_scipy_sparse_array(self.model_.weights), dict(enumerate(self.model_.users))
-        )
-        for name, values in (("confidence", self.model_.confidence), ("loss", self.model_.losses)):
-            nx.set_node_attributes(
-                graph, dict(zip(self.model_.users, values.tolist(), strict=True)), name
-            )
+        model = self.model_
+        graph = nx.from_scipy_sparse_array(model.weights)
+        graph = nx.relabel_nodes(graph, dict(enumerate(model.users)))
+        for name, values in (("confidence", model.confidence), ("loss", model.losses)):
+            by_user = dict(zip(model.users, values.tolist(), strict=True))
+            nx.set_node_attributes(graph, by_user, name)
         return graph
 
     def decision_function(self, X: Any, users: Any = None) -> FloatArray:
@@ -274,7 +277,7 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
         return self._scores(X, users)
 
     def predict(self, X: Any, users: Any = None) -> npt.NDArray[Any]:
-        """The class of every row, in the eyes of its user."""
+        """The class of every row, by the model of its user."""
         scores = self._scores(X, users)
         classes: npt.NDArray[Any] = self.classes_[(scores > 0).astype(int)]
         return classes
@@ -284,7 +287,9 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
         score).
         """
         scores = self._scores(X, users)
-        second = expit(scores if self.model_.problem.kind.name == "shared" else 2.0 * scores)
+        if self.model_.problem.kind.name != "shared":
+            scores = 2.0 * scores
+        second = expit(scores)
         return np.column_stack([1.0 - second, second])
 
     def score(self, X: Any, y: Any, users: Any = None, sample_weight: Any = None) -> float:
@@ -329,15 +334,14 @@ class PersonalizedRegressor(RegressorMixin, _Personalized):
     def fit(self, X: Any, y: Any, users: Any = None) -> PersonalizedRegressor:
         """Fit one model per user; `users` has one label per row."""
         X, y = checked(self, X, y, dtype=np.float64, accept_sparse="csr", y_numeric=True)
-        labels = np.zeros(len(y), int) if users is None else column_or_1d(np.asarray(users))
-        tables = gather((X, y.astype(float), labels), "users", None)
+        tables = gather((X, y.astype(float), _users_of(y, users)), "users", None)
         result = self._fit_linear(tables, _settings_of(self), None, LINEAR)
         warn_unless_optimal(result, stacklevel=3)
         self._keep(result)
         return self
 
     def predict(self, X: Any, users: Any = None) -> FloatArray:
-        """The number of every row, in the eyes of its user."""
+        """The number of every row, by the model of its user."""
         scores = self._scores(X, users)
         numbers: FloatArray = self.model_.problem.loss.response(scores)
         return numbers
@@ -366,11 +370,15 @@ def cross_validated(
     keep the β that they have.
     """
     folds = whole_number("cv", folds, least=2)
-    entry, trials = _entry(settings.algorithm.method), []
+    entry = _entry(settings.algorithm.method)
+    trials: list[Parameters] = []
     changed: Any = entry().adapted(problem)[1]
     linear = changed.norm != problem.norm
-    problem = problem if linear else problem.on(tables)
-    lams = grids["lam"] if _is_learned(settings.network) else (problem.lam,)
+    if not linear:
+        problem = problem.on(tables)
+    lams: Sequence[float] = (problem.lam,)
+    if _is_learned(settings.network):
+        lams = grids["lam"]
     stages: list[tuple[tuple[str, ...], list[tuple[float, ...]]]] = []
     if entry.uses_network:
         stages.append((("mu", "lam"), list(itertools.product(grids["mu"], lams))))
@@ -411,8 +419,16 @@ def _kept_back(problem: Personal, tables: Sequence[Table], folds: int, settings:
     return right / rows
 
 
+def _users_of(y: npt.NDArray[Any], users: Any) -> npt.NDArray[Any]:
+    """The user of every row; without users, all rows are of one."""
+    if users is None:
+        return np.zeros(len(y), int)
+    labels: npt.NDArray[Any] = column_or_1d(np.asarray(users))
+    return labels
+
+
 def check_graph(method: str, network: Any) -> None:
-    """Refuse a collaboration graph where no candidate has one; the default says nothing."""
+    """Refuse a collaboration graph if no candidate has one."""
     if method == "shared" and not _is_learned(network):
         Shared().kind.problems.check_network(network)
 
