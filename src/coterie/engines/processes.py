@@ -28,7 +28,7 @@ from coterie.run.agent import with_data
 from coterie.run.bill import Bill
 from coterie.run.certificate import Point
 from coterie.run.checkpoint import Checkpoint
-from coterie.run.rounds import Keep, Outcome, Watch, never, unwatched
+from coterie.run.rounds import Control, Keep, Outcome, Watch, never, unwatched
 from coterie.run.steps import Transport
 from coterie.transport.driver import Driver
 from coterie.transport.layout import Layout
@@ -176,8 +176,7 @@ def live(
     deadline: float,
     host: str = "127.0.0.1",
     keys: MutualTLS | None = None,
-    stop_wished: Callable[[], bool] = never,
-    keep: Keep | None = None,
+    control: Control | None = None,
 ) -> Outcome:
     """Open the links of one process, connect to the others, `work`, and close the links.
 
@@ -187,6 +186,7 @@ def live(
     from coterie.transport.grpc_mesh import GrpcMesh
     from coterie.transport.security import TrustedCluster
 
+    control = control or Control()
     process = own.process
     neighbours: Sequence[int] = range(spec.processes)
     # Agents that wake up one by one may ask any other agent.
@@ -211,7 +211,7 @@ def live(
             from coterie.transport.secure_sums import meet as meet_in_secret
 
             transport.collectives.sums = meet_in_secret(SignedBroadcast(links, spec.run.network))
-        outcome = work(spec, own, transport, stop_wished=stop_wished, keep=keep)
+        outcome = work(spec, own, transport, stop_wished=control.stop_wished, keep=control.keep)
     except BaseException as error:
         links.close(str(error), error.party if isinstance(error, PartyLost) else "")
         raise

@@ -33,7 +33,7 @@ from coterie.engines.processes import (
 )
 from coterie.errors import NumericalError, PartyLost
 from coterie.numerics.arrays import whole_number
-from coterie.run.rounds import Outcome, Watch
+from coterie.run.rounds import Control, Outcome, Watch, never
 
 Event = tuple[int, Literal["address", "kept", "end", "error", "lost"], Any]
 """The number of a process, the kind of its message, and the message."""
@@ -79,18 +79,19 @@ def report(
     hear: Callable[[], Sequence[str]],
     spec: RunSpec,
     own: ProcessSpec,
+    *,
+    stop_wished: Callable[[], bool] = never,
     **how: Any,
 ) -> None:
-    """One process of a run: it reports to its supervisor, which sends it the addresses of all
-    processes.
-    """
+    """Run one process, and report to its supervisor, which sends the addresses of all processes."""
+    control = Control(stop_wished, keep=partial(tell, "kept"))
 
     def meet(address: str) -> Sequence[str]:
         tell("address", address)
         return hear()
 
     try:
-        tell("end", live(spec, own, meet, keep=partial(tell, "kept"), **how))
+        tell("end", live(spec, own, meet, control=control, **how))
     except Exception as error:
         tell("error", error)
 
