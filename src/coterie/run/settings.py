@@ -1,4 +1,4 @@
-"""How a model is fitted: one `Settings`, made where a user comes in and passed on. Every default is
+"""The settings of a fit: each entry point makes one `Settings` and passes it on. Every default is
 stated here.
 
 co.solve, co.path, co.plan, estimators, commands, study files ─→ Settings ─→ set-up, engines
@@ -13,20 +13,21 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Limits:
-    """When to stop."""
+    """The limits at which a run ends."""
 
     tol: float = 1e-6
     max_rounds: int = 10_000
     max_seconds: float | None = None
     max_bits: float | None = None
     check_every: int | None = None
-    """Rounds between two certificates; None: as the trend suggests, for about 5 % of the traffic.
+    """Rounds between two certificates; None: the trend of the gap decides, for about 5 % of the
+    traffic.
     """
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """Which method fits the model."""
+    """The method that fits the model."""
 
     method: Any = "auto"
     """A name, a `Method`, or "auto"."""
@@ -37,7 +38,7 @@ class Algorithm:
 
 @dataclass(frozen=True)
 class Placement:
-    """How data is split over agents, and where they run."""
+    """The split of the data over agents, and the engine on which they run."""
 
     split: str = "samples"
     agents: Any = None
@@ -51,7 +52,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Settings:
-    """All settings of `co.solve`, where they are explained."""
+    """All settings of `co.solve`, which explains them."""
 
     limits: Limits = field(default_factory=Limits)
     algorithm: Algorithm = field(default_factory=Algorithm)

@@ -1,4 +1,4 @@
-"""What goes on before the rounds, for whoever watches: so many rows of so many have been read or
+"""Report the progress of the stages before the rounds: the number of rows that were read or
 checked.
 """
 
@@ -17,13 +17,13 @@ _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
 def tell(stage: str, done: int, total: int) -> None:
-    """That many rows of so many are done, if anybody listens."""
+    """Send the number of finished rows, and of all rows, to the listener, if there is one."""
     if (listener := _listener.get()) is not None:
         listener(stage, done, total)
 
 
 def counting(function: Callable[[S], T], stage: str, pieces: int, rows: int) -> Callable[[S], T]:
-    """The function of one of so many pieces of those rows, which tells how many are done; threads
+    """The function of one of these pieces of rows, which also reports the finished rows; threads
     may share it.
     """
     if _listener.get() is None:
@@ -43,7 +43,7 @@ def counting(function: Callable[[S], T], stage: str, pieces: int, rows: int) -> 
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Let this function hear what is told, until the end of the block."""
+    """Call this function with the progress, until the end of the block."""
     token = _listener.set(listener)
     try:
         yield

@@ -1,5 +1,5 @@
-"""What a run needs of a method, and of what moves its words: so methods and engines need not know
-each other.
+"""The interfaces that a run needs: `Steps` of methods, and `Transport` of engines. So methods and
+engines need not know each other.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Coordinate(NamedTuple):
 
     name: str
     scale: float
-    """By how much it is multiplied so that all coordinates are measured in one metric."""
+    """The factor that brings all coordinates to one metric."""
     shared: bool
     """Whether all agents hold the same copy, so that it counts once."""
     counts: bool = True
-    """Whether it is measured; what depends on the others is only moved along with them."""
+    """Whether it is measured. A coordinate that depends on the others only moves with them."""
 
 
 class Steps(typing.Protocol[S]):
@@ -66,21 +66,21 @@ class Steps(typing.Protocol[S]):
 
     @property
     def can_be_accelerated(self) -> bool:
-        """Whether `coordinates` says something."""
+        """Whether the method has `coordinates`."""
 
     @property
     def first_look(self) -> int:
-        """After which round the first certificate is worth its messages."""
+        """The round after which the first certificate is worth its messages."""
 
     @property
     def asynchronous(self) -> bool:
-        """Whether agents wake up one by one: a `round` is then a wake-up, t counts those of all,
-        and it only asks.
+        """Whether agents wake up one by one: a `round` is then a wake-up that only yields `Ask`,
+        and t counts the wake-ups of all agents.
         """
 
     @property
     def settles_after(self) -> int:
-        """The round before which certificates speak of a problem that still changes: they end no
+        """The round before which certificates are about a problem that still changes: they end no
         run.
         """
 
@@ -88,28 +88,28 @@ class Steps(typing.Protocol[S]):
         """The first State."""
 
     def warm(self, agent: Agent[Any], state: S, point: Point) -> Protocol[S]:
-        """The first State moved to a point that another run came to."""
+        """The first State moved to the point of an earlier run."""
 
     def round(self, agent: Agent[Any], state: S, t: int) -> Protocol[S]:
         """The State after round t = 1, 2, ..."""
 
     def together(self, agent: Agent[Any]) -> tuple[str, ...] | None:
-        """If agents that are alike may take rounds as one, which fields of a State they do not
-        share; see `crowd`.
+        """The fields of a State that differ between agents, if agents of equal size may take rounds
+        in one batch; else None. See `batch`.
         """
 
     def publish(self, agent: Agent[Any], state: S) -> FloatArray | Publication | None:
-        """What others may `Ask` for until the next round ends, if anything."""
+        """The numbers that others may `Ask` for until the next round ends, if there are any."""
 
     def receive(self, agent: Agent[Any], state: S, sender: int, note: tuple[float, ...]) -> S:
         """The State after a note of another agent's `Publication` arrived."""
 
     def point(self, agent: Agent[Any], state: S) -> Point:
-        """The model and the dual that the State stands for."""
+        """The model and the dual variables of the State."""
 
     def expected_gap(self, agent: Agent[Any], state: S) -> float | None:
-        """The gap that a certificate would show, as far as all agents know it without a word; None:
-        they do not.
+        """The gap that a certificate would show, if all agents know it without a message; else
+        None.
         """
 
     def tunes_after(self, t: int) -> bool:
@@ -123,38 +123,36 @@ class Steps(typing.Protocol[S]):
 
 
 class Transport(typing.Protocol):
-    """Moves words between agents."""
+    """Computes collectives of agents, and moves their messages."""
 
     bill: Bill
 
     def converse(self, protocols: Sequence[Protocol[T]], purpose: str) -> list[T]:
-        """Run the conversations of the agents of this process to their end."""
+        """Run the protocols of the agents of this process to their end."""
 
     def take(
         self, step: Callable[..., Protocol[T]], rows: Iterable[Sequence[Any]], purpose: str
     ) -> list[T]:
-        """Let each agent of this process take that step, with a row of arguments that begins with
-        the agent.
+        """Run this step of each agent of this process, with a row of arguments that begins with the
+        agent.
         """
 
     def confer(
         self, protocols: Sequence[Protocol[Any]], places: Sequence[IndexArray], purpose: str
     ) -> list[Any]:
-        """Run conversations of sums to their end, each of which speaks for the agents at these
-        places.
-        """
+        """Run protocols of sums to their end, each for the agents at these places."""
 
     def publish(self, agent: int, message: FloatArray | Publication) -> None:
-        """Put a message where others can `Ask` for it."""
+        """Publish a message for which others can `Ask`."""
 
     def gossip(
         self, agents: Sequence[Agent[Any]], states: list[Any], steps: Steps, t: int
     ) -> list[Any]:
-        """A round of agents that wake up one by one; returns everybody's State."""
+        """Run a round of agents that wake up one by one; return the States of all."""
 
     @property
     def one_process(self) -> bool:
-        """Whether all agents of the run live in this process, and go by one clock."""
+        """Whether all agents of the run are in this process, and share one clock."""
 
     @property
     def free(self) -> bool:
@@ -170,22 +168,20 @@ class Transport(typing.Protocol):
         span: tuple[int, int],
         stop_reason: Callable[[], int],
     ) -> tuple[list[Any], int]:
-        """The clocks run from one round to another, or until there is a reason to stop: the States,
-        and which round.
+        """Let the clocks run from one round to another, or until there is a reason to stop; return
+        the States, and the round.
         """
 
     def memory(self) -> dict[str, Any]:
-        """Arrays that a snapshot needs beside the States, for a resumed run to have the same
+        """The arrays, besides the States, that a snapshot needs for a resumed run to have the same
         bill.
         """
 
     def recall(self, memory: dict[str, Any]) -> None:
-        """Go on from the `memory` of a snapshot."""
+        """Continue from the `memory` of a snapshot."""
 
     def agreed(self, t: int, stop_reason: int) -> int:
-        """The reason to stop that takes effect after round t, or 0: the same in every process of
-        the run.
-        """
+        """The reason to stop after round t, or 0: equal in every process of the run."""
 
     def least(self, number: int) -> int:
         """The smallest of the numbers that the processes of the run know."""
