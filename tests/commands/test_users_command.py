@@ -249,7 +249,7 @@ def test_strangers_take_the_average_where_that_is_asked_for(run):
     predict = ["predict", "fitted/model.npz", "strangers.csv", "--users", "phone"]
     code, _, err = run(*predict)
     assert code == 3
-    assert "or use --unknown common for what all have in common" in " ".join(err.split())
+    assert "or use --unknown common for the common model" in " ".join(err.split())
     answers = run(*predict, "--unknown", "common")[1].split()
     assert np.mean(np.array(answers) == pd.read_csv("strangers.csv")["likes"]) == pytest.approx(
         row["test"]
