@@ -75,11 +75,9 @@ class MatrixCompleter(RegressorMixin, Distributed):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse, tags.input_tags.string, tags.input_tags.categorical = (
-            False,
-            True,
-            True,
-        )
+        tags.input_tags.sparse = False
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
         return tags
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, offset: Any = None) -> Self:
@@ -103,7 +101,9 @@ class MatrixCompleter(RegressorMixin, Distributed):
                 sample_weight, values, dtype=np.float64, ensure_non_negative=True
             )
             kept = weights > 0
-            pairs, values, weights = (pairs[0][kept], pairs[1][kept]), values[kept], weights[kept]
+            pairs = pairs[0][kept], pairs[1][kept]
+            values = values[kept]
+            weights = weights[kept]
         matrix = NamedMatrix.of([pairs])
         table = matrix.table(pairs, values, weights, columns=_titles(X))
         self._fitted(matrix, table)
@@ -150,14 +150,14 @@ class MatrixCompleter(RegressorMixin, Distributed):
 
     def _take(self, models: Sequence[Any], dtype: Any, one: bool) -> None:
         (model,) = models
-        self.rows_, self.columns_ = model.row_ids, model.column_ids
+        self.rows_ = model.row_ids
+        self.columns_ = model.column_ids
         self.radius_ = model.problem.penalty.radius
-        self.singular_values_, self.rank_ = model.s, model.rank_
-        self.mean_, self.row_means_, self.column_means_ = (
-            model.mean_,
-            model.row_means_,
-            model.column_means_,
-        )
+        self.singular_values_ = model.s
+        self.rank_ = model.rank_
+        self.mean_ = model.mean_
+        self.row_means_ = model.row_means_
+        self.column_means_ = model.column_means_
 
     def predict(self, X: Any) -> FloatArray:
         """The entries at pairs (row, column); a name that `fit` has not seen has the mean of all
@@ -193,6 +193,8 @@ def _searched(problem: Problem, table: Any, settings: Settings, cv: int) -> Path
 
 
 def _titles(X: Any) -> tuple[str, ...] | None:
-    """What the two columns of a frame are called."""
+    """The names of the two columns of a frame."""
     titles = getattr(X, "column_names", None) or getattr(X, "columns", None)
-    return None if titles is None else tuple(map(str, titles))
+    if titles is None:
+        return None
+    return tuple(map(str, titles))

@@ -93,11 +93,9 @@ class CoxRegressor(Distributed):
         return self
 
     def _problem(self) -> Problem:
-        wanted = (
-            {one.name for one in fields(PENALTIES[self.penalty])}
-            if isinstance(self.penalty, str)
-            else set()
-        )
+        wanted: set[str] = set()
+        if isinstance(self.penalty, str):
+            wanted = {one.name for one in fields(PENALTIES[self.penalty])}
         given: dict[str, Any] = {"strength": self.alpha, "l1_ratio": self.l1_ratio}
         own = {name: value for name, value in given.items() if name in wanted}
         return Problem("cox", self.penalty, agent_strata=self.agent_strata, **own)
@@ -143,10 +141,11 @@ class CoxRegressor(Distributed):
         """The concordance: of the pairs of which it is known who had an event first, the share that
         scores order so.
         """
-        lower, equal, every = concordance_counts(
-            _labels(y, event, entry, strata), self.predict(X, offset)
-        )
-        return float((lower + 0.5 * equal) / every) if every else float("nan")
+        labels = _labels(y, event, entry, strata)
+        lower, equal, every = concordance_counts(labels, self.predict(X, offset))
+        if not every:
+            return float("nan")
+        return float((lower + 0.5 * equal) / every)
 
 
 def _labels(y: Any, event: Any, entry: Any, strata: Any) -> npt.NDArray[Any]:

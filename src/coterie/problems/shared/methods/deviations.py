@@ -74,8 +74,8 @@ At = Callable[[FloatArray, Users], tuple[FloatArray, FloatArray]]
 
 
 class Own(NamedTuple):
-    """Where a user stands beside a common model; of several users, all have an axis for them in
-    front.
+    """The deviation of a user from a common model; arrays of several users have an axis for the
+    users in front.
     """
 
     own: FloatArray
@@ -88,8 +88,8 @@ class Own(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """The columns in which users may deviate: dense arrays have an axis for the users in front, of
-    which a sparse one has one only.
+    """The columns in which users may deviate. Dense arrays have an axis for the users in front;
+    sparse ones are of one user.
     """
 
     X: Matrix
@@ -106,28 +106,29 @@ class _Columns(NamedTuple):
     centre: FloatArray | None = None
 
     def of(self, users: npt.NDArray[np.intp]) -> _Columns:
-        """Those of some of the users."""
+        """The columns of some of the users."""
         if is_sparse(self.X) or len(users) == len(self.X):
             return self
-        K, full, centred = (
-            None if part is None else part[users] for part in (self.K, self.full, self.centred)
-        )
-        return _Columns(self.X[users], self.own, self.places, K, full, centred, self.centre)
+        parts = {"X": self.X, "K": self.K, "full": self.full, "centred": self.centred}
+        chosen = {name: part[users] for name, part in parts.items() if part is not None}
+        return self._replace(**chosen)
 
     def forward(self, o: FloatArray) -> FloatArray:
         d = self.X.shape[-1]
         scores: FloatArray
         if is_sparse(self.X):
             scores = (self.X @ o[0, :d])[None]
+        elif d:
+            scores = (self.X @ o[:, :d, None])[:, :, 0]
         else:
-            if d:
-                scores = (self.X @ o[:, :d, None])[:, :, 0]
-            else:
-                scores = np.zeros(self.X.shape[:2])
-        return scores + o[:, d:] if o.shape[1] > d else scores
+            scores = np.zeros(self.X.shape[:2])
+        if o.shape[1] > d:
+            scores = scores + o[:, d:]
+        return scores
 
     def adjoint(self, v: FloatArray) -> FloatArray:
-        d, result = self.X.shape[-1], np.empty((len(v), len(self.own)))
+        d = self.X.shape[-1]
+        result = np.empty((len(v), len(self.own)))
         if is_sparse(self.X):
             result[0, :d] = self.X.T @ v[0]
         elif d:
@@ -136,20 +137,26 @@ class _Columns(NamedTuple):
         return result
 
     def dense(self) -> FloatArray:
-        X = self.X.toarray()[None] if is_sparse(self.X) else self.X
-        return np.concatenate([X, np.ones((*X.shape[:2], len(self.own) - X.shape[2]))], axis=2)
+        X = self.X
+        if is_sparse(X):
+            X = X.toarray()[None]
+        ones = np.ones((*X.shape[:2], len(self.own) - X.shape[2]))
+        return np.concatenate([X, ones], axis=2)
 
 
 @remembered
 def columns_of(agent: Agent) -> _Columns:
-    """What the problem lets these users deviate in."""
-    problem, (n, width) = agent.problem, agent.design.shape
+    """The columns in which the problem lets these users deviate."""
+    problem = agent.problem
+    n, width = agent.design.shape
     assert isinstance(problem, Shared)
     X = _deviating(agent, problem)
     d = X.shape[-1]
-    own, places = np.full(d, problem.mu), np.arange(d)
+    own = np.full(d, problem.mu)
+    places = np.arange(d)
     if math.isfinite(problem.nu):
-        own, places = np.append(own, problem.nu), np.append(places, width - 1)
+        own = np.append(own, problem.nu)
+        places = np.append(places, width - 1)
     about_means = _about_means(agent, _Columns(X, own, places, None, None))
     if about_means is not None:
         return about_means
@@ -187,9 +194,13 @@ def _products_of_rows(X: Matrix, problem: Shared) -> FloatArray:
 
 
 def _about_means(agent: Agent, columns: _Columns) -> _Columns | None:
-    """The same about the columns' means, where these are large."""
-    X, centre, lengths = columns.X, agent.known.centre, agent.known.lengths
-    if centre is None or lengths is None or is_sparse(X) or not 0 < X.shape[-1] < len(columns.own):
+    """The columns about their means, if these are large."""
+    X = columns.X
+    centre = agent.known.centre
+    lengths = agent.known.lengths
+    if centre is None or lengths is None or is_sparse(X):
+        return None
+    if not 0 < X.shape[-1] < len(columns.own):
         return None
     means = agent.total * float(centre @ centre)
     if float(lengths.sum()) - means >= means / TUNING.far**2:
@@ -199,8 +210,8 @@ def _about_means(agent: Agent, columns: _Columns) -> _Columns | None:
 
 
 def deviation(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
-    """The best deviation beside a common model that gives these scores, from another one; or those
-    of a crowd.
+    """The best deviation from a common model that gives these scores, found from the deviation
+    `start`; or the deviations of a batch of users.
     """
     if common.ndim == 2:
         return _deviations(agent, common, start)
@@ -331,10 +342,10 @@ def _searched(at: At, lines: _Lines) -> _Found:
 
 
 def best_dual(agent: Agent, local: Own) -> FloatArray:
-    """The slopes at that deviation as they would be without the rounding of scores, where columns
-    have large means.
+    """The gradients of the rows' losses at that deviation, without the rounding of scores if
+    columns have large means.
 
-    There a score is known to few digits. What its slope lacks for q = −M o is found as the next
+    There a score has few correct digits. What its gradient lacks for q = −M o is found as the next
     step, unrounded.
     """
     A = columns_of(agent)
@@ -355,8 +366,8 @@ def best_dual(agent: Agent, local: Own) -> FloatArray:
 def _way(
     agent: Agent, A: _Columns, v: FloatArray, curvatures: FloatArray, o: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Newton's step from that deviation, where s ∘ ℓ' is v and s ∘ ℓ'' is bends; and how steeply
-    the value falls.
+    """Newton's step from that deviation, where s ∘ ℓ' is v and s ∘ ℓ'' is `curvatures`; and the
+    derivative of the value along it.
     """
     n = agent.total
     if A.centred is not None:
