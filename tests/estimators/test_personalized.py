@@ -15,14 +15,15 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import coterie as co
+from coterie.api.solve import ready_here
 from coterie.estimators import PersonalizedClassifier, PersonalizedRegressor
-from coterie.estimators.choice import UsersHere
 from coterie.estimators.personalized import cross_validated
 from coterie.problems.models import load_model
 from coterie.problems.personal.predictors import Given, Stumps
 from coterie.run.settings import Settings
-from coterie.stats.choosing import Candidate, deal_by_class, marks_of
+from coterie.stats.choosing import Candidate, deal_by_class, marks_of_rows
 from coterie.stats.folds import only, without
+from coterie.stats.trying import Users
 from papers.personal_figures import accuracy_by_rows, accuracy_by_traffic, draw_users, weight_matrix
 
 USERS = 6
@@ -480,7 +481,8 @@ def test_marks_of_a_candidate_are_those_of_its_fit_user_by_user():
         (scores, None, "squared"),
     ):
         tables = [co.Table(X[users == k], numbers[users == k], name=str(k)) for k in range(4)]
-        here = UsersHere(tables, classes, 3, settings)
+        ready = ready_here(co.Shared(loss, "l2", 0.01, mu=0.1), tables, settings)
+        here = Users(ready, lambda *_, ready=ready: ready, settings, 3, among=False)
         folds = [
             deal_by_class(table, k, 3, 0, classes is not None) for k, table in enumerate(tables)
         ]
@@ -489,12 +491,13 @@ def test_marks_of_a_candidate_are_those_of_its_fit_user_by_user():
         for mu, nu in ((np.inf, np.inf), (np.inf, 0.1), (0.05, 0.1), (0.05, np.inf)):
             problem = co.Shared(loss, "l2", 0.01, mu=mu, nu=nu)
             how = {"method": "shared", "tol": 1e-9}
-            found = here.marks(Candidate("x", problem, how), 1)
+            found = here.marks(Candidate("shared", problem, how), 1)
             result = co.solve(problem, kept, split="users", progress=False, **how)
-            wanted = np.array([marks_of(result.model, one, classes is not None) for one in held])
-            np.testing.assert_allclose(found.right, wanted[:, 0], rtol=1e-3)
-            np.testing.assert_allclose(found.losses, wanted[:, 1], rtol=1e-3)
-            np.testing.assert_array_equal(found.rows, wanted[:, 2])
+            for place, one in enumerate(held):
+                right, losses = marks_of_rows(result.model, one, one.name, classes is not None)
+                np.testing.assert_allclose(found.right[place], right.sum(), rtol=1e-3)
+                np.testing.assert_allclose(found.losses[place], losses.sum(), rtol=1e-3)
+                assert found.rows[place] == one.n
             assert found.bits > 0
 
 

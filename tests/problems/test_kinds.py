@@ -30,7 +30,6 @@ ALLOWED = {
         "--users is for models of users, and coefficients have another shape for several classes"
     ),
     "commands/users.py": 'the command is for models of users, and "shared" is a method',
-    "estimators/choice.py": "the estimator chooses between two kinds",
     "estimators/personalized.py": 'the estimator is for two kinds, and "shared" is a method',
 }
 """Files outside of `problems` that ask for a kind, and why."""

@@ -306,23 +306,13 @@ def _tables_elsewhere(
 
 
 def ready_here(problem: AnyProblem, tables: Sequence[Table], settings: Settings) -> Ready[Hosted]:
-    """Check these tables once, for several calls of `fit_ready` with problems of this kind."""
+    """Check these tables once, for several fits of problems of this kind."""
     settings = _checked(problem, settings)
     placement = settings.placement
     engine = find_engine(placement.engine, threads=placement.threads)
     with engine.cores():
         given = _tables_here(problem, list(tables), settings, engine)
     return _ready(Fit(problem, settings), given)
-
-
-def fit_ready(
-    ready: Ready[Hosted], problem: AnyProblem, settings: Settings, warm_start: Result | None = None
-) -> Result[Any]:
-    """Fit a model to tables from `ready_here`, or to a part of their rows."""
-    operation = Fit(problem, _checked(problem, settings), warm_start)
-    engine = ready.parties.engine
-    with engine.cores(), engine.held():
-        return operation.together(ready)
 
 
 def _ready(operation: Fitting[Any], given: _Tables) -> Ready[Hosted]:

@@ -49,6 +49,7 @@ from coterie.problems.shared.problem import Shared
 from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import TOTALS, discloses
 from coterie.run.settings import Settings
+from coterie.run.site import Site
 
 Trial = dict[str, Any]
 """What was tried: `choice`, its parameters, `score` (accuracy, or minus the mean square error,
@@ -100,16 +101,6 @@ class Marks:
     losses: FloatArray
     rows: FloatArray
     bits: float
-
-
-def marks_of(model: Any, held: Table, classes: bool) -> tuple[float, float, float]:
-    """How a model does on these rows of one user: right answers, or minus the sum of square errors;
-    its loss; and the number of rows.
-    """
-    if not held.n:
-        return 0.0, 0.0, 0.0
-    right, losses = marks_of_rows(model, held, held.name, classes)
-    return float(right.sum()), float(losses.sum()), float(held.n)
 
 
 def marks_of_rows(
@@ -251,7 +242,7 @@ def sums_of(tables: Sequence[Table]) -> FloatArray:
     ),
 )
 @discloses("squares of how much two models differ in these, as part of a sum")
-def sums_of_choice(numbers: FloatArray) -> Protocol[FloatArray]:
+def sums_of_choice(numbers: FloatArray, site: Site) -> Protocol[FloatArray]:
     """These numbers, added up over all parties."""
     total: FloatArray = yield Sum(numbers)
     return total

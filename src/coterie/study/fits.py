@@ -8,12 +8,9 @@ from typing import Any
 from coterie.api.result import Result
 from coterie.data import Table
 from coterie.problems.problem import AnyProblem
-from coterie.run.agent import Agent
 from coterie.run.bill import Bill
 from coterie.run.certificate import Participant
 from coterie.run.parties import Operation
-from coterie.run.settings import Limits
-from coterie.run.setup import with_offset
 from coterie.run.site import NO_RULES
 from coterie.stats.fitting import Fit, Ready, fit
 from coterie.study.among import Among
@@ -22,9 +19,7 @@ from coterie.study.nonce import commitment
 from coterie.study.policy import agree_on_methods
 from coterie.study.preparing import prepare_own
 from coterie.study.rounds import Reports
-from coterie.study.session import Session, matched, member, transport_of
-from coterie.transport.driver import Driver
-from coterie.transport.links import Stop
+from coterie.study.session import Session, matched
 
 
 def ready_to_fit(session: Session, table: Table, reports: Reports) -> Ready[Among]:
@@ -81,56 +76,12 @@ class Fits:
         parties = replace(self.parties, operation=operation, bill=Bill(self.session.network))
         return replace(self.ready, parties=parties)
 
-    @property
-    def table(self) -> Table:
-        """This party's rows, prepared."""
-        return self.parties.site.data
-
     def say(self, text: str) -> None:
         """Tell this party how it goes."""
         self.parties.reports.say(text)
 
-    def transport(self) -> Driver:
-        """What carries one fit, or what is asked beside it: new masks, a new bill, the same
-        account.
-        """
-        transport = transport_of(self.session)
-        transport.account = self.parties.account
-        transport.collectives.stop = Stop()
-        return transport
-
-    def member(self, table: Table, problem: AnyProblem) -> Agent:
-        """This party as an agent with these rows."""
-        cards = self.parties.cards
-        problem = with_offset(problem.with_classes(self.ready.classes), cards)
-        return member(self.session, table, cards, problem, self.session.study.make_network())
-
-    def fit(
-        self,
-        problem: AnyProblem,
-        *,
-        limits: Limits | None = None,
-        table: Table | None = None,
-        method: str | None = None,
-        before: Result | None = None,
-        called: str = "",
-    ) -> Result:
-        """The result of one fit.
-
-        table   for a fold: the rows to learn from
-        method  if it is not the study's
-        before  a result for the same rows, from whose model and dual to start
-        limits  if they are not the study's
-        called  what tells this fit's checkpoint from those of other fits of the same problem
-        """
-        study, ready = self.session.study, self.ready
-        settings = study.settings()
-        settings = replace(settings, limits=limits or settings.limits).but(
-            method=method or study.method
-        )
-        if called or study.path is not None:
-            ready = replace(ready, sent=None)
-        if table is not None:
-            kept = table
-            ready = ready.map(lambda site: kept)
-        return fit(ready, problem, settings, before=before, called=called)
+    def fit(self, problem: AnyProblem, *, method: str | None = None) -> Result:
+        """Fit one model; `method`: another one than the study's."""
+        study = self.session.study
+        settings = study.settings().but(method=method or study.method)
+        return fit(self.ready, problem, settings)

@@ -10,7 +10,7 @@ import hmac
 import itertools
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,15 +23,12 @@ from coterie.engines.processes import pace_of
 from coterie.errors import InvalidData, ProtocolError, Refused
 from coterie.networks import Network
 from coterie.problems.problem import AnyProblem
-from coterie.run.agent import Agent
 from coterie.run.bill import Bill
 from coterie.run.disclosure import Undeclared
-from coterie.run.setup import make_agent
 from coterie.run.tables import classes_of, encoded
 from coterie.study.align import HASH_BYTES, aligned
 from coterie.study.broadcasts import CARDS, NAME_KEYS, NAMES, TOTALS, Broadcast
 from coterie.study.disclosure import guard_of
-from coterie.study.nonce import secret
 from coterie.study.study import PartyFile, Study
 from coterie.transport.broadcast import SignedBroadcast
 from coterie.transport.driver import Driver
@@ -218,20 +215,3 @@ def prepare_table(
     told = [(np.array(part.classes), None) for part in parts]
     classes = classes_of(problem, [part.name for part in parts], lambda: told)
     return encoded(problem, classes, parts, split, table), parts, classes
-
-
-def member(
-    session: Session,
-    table: Table,
-    parts: Sequence[TableSummary],
-    problem: AnyProblem,
-    graph: Network,
-) -> Agent:
-    """This party as an agent."""
-    start = sum(part.columns for part in parts[: session.me])
-    columns = np.arange(start, start + table.d)
-    study = session.study
-    agent = make_agent(
-        session.me, table, columns, problem, study.split, graph, study.seed, study.has_secure_sums
-    )
-    return replace(agent, secret=secret(session.own, study))

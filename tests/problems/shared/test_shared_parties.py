@@ -67,6 +67,9 @@ def test_parties_choose_as_users_in_one_process_do(tmp_path):
         told = json.loads((tmp_path / names[k] / "result" / "choice.json").read_text())
         assert told["choice"] == here.choice_
         assert [t["choice"] for t in told["trials"]] == [t["choice"] for t in here.trials_]
+        for name in ("score", "loss", "folds"):
+            found = [trial[name] for trial in told["trials"]]
+            assert found == pytest.approx([trial[name] for trial in here.trials_], rel=1e-9)
         assert (
             json.loads((tmp_path / names[k] / "result" / "bill.json").read_text())["choice"]["bits"]
             > 0
