@@ -70,9 +70,8 @@ MESSAGES = (*MEETING, *MATCHING, *BROADCASTS)
 """All that is sent outside of sums, without the queries of operations."""
 COMMANDS = {"fit": "agent"}
 """Names of commands that are not those of their operations."""
-SUMS_ONLY = (
-    "the sums over all parties, and the model. If all other parties collude: your own messages too"
-)
+COLLUSION = "If all other parties collude: your own messages too"
+SUMS_ONLY = f"the sums over all parties, and the model. {COLLUSION}"
 KEPT = {
     "features": "rows, column names, ids in the clear, the coefficients of your own columns.",
     "samples": "rows, labels, dual vectors. The model is the same for all parties.",
@@ -459,17 +458,25 @@ def _header(study: Study, party: str, table: Table, operation: str, known: Known
     return [
         f"Study {study.name!r}, run {study.run_id}: what {party} sends for `coterie {command}`",
         "",
-        *first_screen.sentences(study, operation, worst, most),
+        *first_screen.sentences(study, operation, worst, most, _kept(study)),
         "",
         f"To: {first_screen.recipients(study, party)}; {route}.",
         f"Here: {table.n} rows, {table.d} columns{', the labels' if table.y is not None else ''}.",
         f"Model: {problem.kind.report.described(problem.settings())}.",
-        f"Not sent: {KEPT.get(problem.kind.name, KEPT[study.split])}",
         "",
         *first_screen.table(list(_rows(study, party, operation, known))),
         "",
         "In full:",
     ]
+
+
+def _kept(study: Study) -> str:
+    """What no message has; a method that moves columns is named."""
+    kept = KEPT.get(study.make_problem().kind.name, KEPT[study.split])
+    moving = [name for name, one in candidates(study).items() if one.moves_columns]
+    if not moving:
+        return kept
+    return f"{kept} But `{moving[0]}` sends your columns, multiplied by a secret rotation."
 
 
 def _rows(study: Study, party: str, operation: str, known: Known) -> Iterator[Row]:
@@ -505,14 +512,16 @@ def worst_case(study: Study, operation: str, known: Known) -> str:
     """What the party that receives most can compute, of one operation."""
     if operation in ("fit", "verify"):
         return most_curious(study)
-    if first_screen.hides(study):
-        return SUMS_ONLY
     declared = [
         one
         for section in sections(study, operation)
         for one in applying(section.protocols, known.case)
     ]
-    return _learned(study, declared)
+    if not first_screen.hides(study):
+        return _learned(study, declared)
+    # What sums do not hide, such as names.
+    plain = dict.fromkeys(one.learned for one in declared if one.learned and not one.secure)
+    return f"{'; '.join(['the sums over all parties', *plain])}. {COLLUSION}"
 
 
 def _footer() -> list[str]:

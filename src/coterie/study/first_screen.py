@@ -54,16 +54,18 @@ def receivers_of_sums(study: Study, party: str) -> str:
     return recipients(study, party)
 
 
-def sentences(study: Study, operation: str, worst: str, most: float | None) -> list[str]:
+def sentences(study: Study, operation: str, worst: str, most: float | None, kept: str) -> list[str]:
     """What a party has to know first: the worst case, how much it sends, and what it keeps."""
-    often = "" if operation != "fit" else f" in at most {study.max_rounds:,} rounds"
     amount = "an amount that depends on the data"
     if most is not None:
         amount = f"at most {most:,.0f} numbers"
+    often = ""
+    if operation == "fit":
+        often = f", and take part in up to {study.max_rounds:,} rounds"
     return [
         f"Worst case: another party can compute {worst}.",
         f"You send {amount}{often}.",
-        "No party checks the data of another: a party that lies can change the result.",
+        f"You do not send: {kept}",
     ]
 
 
