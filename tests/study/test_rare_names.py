@@ -68,7 +68,7 @@ def lying(protocol, party):
             message[unknown] += least - 1
             # The sizes that it announces stay right: only counts of rows are wrong.
             counted = message.size > len(NAMES) and message.max() < 1e6
-            reply = yield Sum(message if counted else collective.x)
+            reply = yield Sum(message if counted else collective.x, released=True)
 
     return changed
 

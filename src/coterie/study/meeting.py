@@ -34,7 +34,7 @@ def in_session(
     work: Callable[[Session], T],
     say: Say,
 ) -> T:
-    """Connect to the neighbours and do this work; do it again whenever a party restarts."""
+    """Connect to the neighbours and do this work; repeat it whenever a party restarts."""
     network, me, pins = study.carrying(), study.index(own.party), study.pins()
     neighbours = study.neighbours(me)
     links = GrpcMesh(
