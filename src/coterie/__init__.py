@@ -14,7 +14,6 @@ from __future__ import annotations
 import sys
 import typing
 from importlib import import_module
-from importlib.metadata import version
 
 if typing.TYPE_CHECKING:
     from coterie import data, engines, methods, networks, report
@@ -71,7 +70,7 @@ if typing.TYPE_CHECKING:
     from coterie.run.collectives import Ask, Exchange, Mix, Protocol, Sum
     from coterie.run.statuses import Status
 
-__version__ = version("coterie")
+__version__: str
 
 __all__ = [
     "Agent",
@@ -204,6 +203,10 @@ if not typing.TYPE_CHECKING:
             value = getattr(import_module(f"coterie.{_HOME[name]}"), name)
         elif name in _MODULES:
             value = import_module(f"coterie.{_MODULES[name]}")
+        elif name == "__version__":
+            # Reading it takes most of the time of `import coterie`, in which a command cannot say
+            # that it was stopped.
+            value = import_module("importlib.metadata").version("coterie")
         else:
             raise AttributeError(
                 f"module 'coterie' has no attribute {name!r}", name=name, obj=sys.modules[__name__]
@@ -212,4 +215,4 @@ if not typing.TYPE_CHECKING:
         return value
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+        return sorted({*globals(), *__all__, "__version__"})

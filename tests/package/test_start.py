@@ -165,3 +165,13 @@ def test_names_that_help_shows_are_those_of_the_catalogues():
 def test_a_command_has_the_name_of_its_file():
     for name, command in typer.main.get_command(cli.app).commands.items():
         assert command.callback.__name__.replace("_", "-") == name
+
+
+def test_nothing_but_names_is_imported_before_a_command_can_say_that_it_was_stopped():
+    command = (
+        "import sys; before = set(sys.modules); import coterie; "
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    run = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
+    assert "importlib.metadata" not in run.stdout.split()
+    assert "email" not in run.stdout.split()
