@@ -246,7 +246,7 @@ def test_methods_ask_for_abilities_not_for_names(example):
         (
             co.Problem("absolute", "l2", 0.1, intercept=False),
             "diffusion",
-            r"slope is compiled.*'absolute'",
+            r"derivative is compiled.*'absolute'",
         ),
     ],
 )
