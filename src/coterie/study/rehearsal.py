@@ -30,34 +30,41 @@ def rehearse(
     without: Sequence[str] = (),
     options: Sequence[str] = (),
 ) -> tuple[dict[str, dict[str, Any]], str | None]:
-    """Start `coterie COMMAND FILE OPTIONS` for each file but those of parties that are left out,
+    """Start `coterie COMMAND FILE OPTIONS` for each file except those of parties that are left out,
     and wait for all.
 
-    Returns what each printed as JSON, by party, with its `exit_code`; and the party that failed
-    first, if one did.
+    Returns the JSON that each party printed, with its `exit_code`, by party; and the party that
+    failed first, if one did.
     """
-    everybody = {file: load_party(file) for file in files}
-    loaded = {file: known for file, known in everybody.items() if known[0].party not in without}
-    parties = {own.party: file for file, (own, _) in loaded.items()}
-    deadline = max(study.deadline for _, study in loaded.values())
     # The owner of the files of all parties here has agreed for all of them.
-    left_out = [collective for name in without for collective in ("--without", name)]
-    words = ["--json", "--yes", *left_out, *options]
-    running = {
-        party: _Process(party, [command, str(file), *words], say) for party, file in parties.items()
-    }
+    words = ["--json", "--yes"]
+    for name in without:
+        words += ["--without", name]
+    words += options
+    loaded = [load_party(file) for file in files]
+    running: list[_Process] = []
+    deadline = 0.0
     try:
-        first = _wait_for_all(list(running.values()), 2 * deadline)
-        found = {
-            party: process.result() for party, process in running.items() if not process.stopped
-        }
-        for party, process in running.items():
-            if process.stopped and first is not None:
-                found[party] = _in_vain(first.party, found[first.party])
-        return {party: found[party] for party in running}, None if first is None else first.party
+        for file, (own, study) in zip(files, loaded, strict=True):
+            if own.party not in without:
+                running.append(_Process(own.party, [command, str(file), *words], say))
+                deadline = max(deadline, study.deadline)
+        first = _wait_for_all(running, 2 * deadline)
+        return _results(running, first), None if first is None else first.party
     finally:
-        for process in running.values():
+        for process in running:
             process.end()
+
+
+def _results(processes: list[_Process], first: _Process | None) -> dict[str, dict[str, Any]]:
+    """The result of each process; of one that was stopped, that the first one failed."""
+    found = {}
+    for process in processes:
+        if process.stopped and first is not None:
+            found[process.party] = _in_vain(first.party, first.result())
+        else:
+            found[process.party] = process.result()
+    return found
 
 
 def _wait_for_all(processes: list[_Process], grace: float) -> _Process | None:
