@@ -86,25 +86,17 @@ def table_of(batch: Any, rows: Rows, name: str = "data") -> Table:
     if not batch.num_rows:
         return Table(X=np.empty((0, 0)), name=name)
     targets = listed(rows.target)
-    others = [name for name in batch.column_names if name not in (*targets, *rows.beside.values())]
-    names = others if rows.columns is None else listed(rows.columns)
-    if absent := [
-        column
-        for column in (*names, *targets, *rows.beside.values())
-        if column not in batch.column_names
-    ]:
-        raise party_error(
-            name, f"there is no column called {absent[0]!r} among {', '.join(batch.column_names)}."
-        )
+    with_labels = [*targets, *rows.beside.values()]
+    if rows.columns is None:
+        names = [column for column in batch.column_names if column not in with_labels]
+    else:
+        names = listed(rows.columns)
+    for column in (*names, *with_labels):
+        if column not in batch.column_names:
+            known = ", ".join(batch.column_names)
+            raise party_error(name, f"there is no column called {column!r} among {known}.")
     if rows.prepare is not None:
-        if not isinstance(rows.target, str):
-            raise party_error(
-                name, "a preparation is for one label per row. Name one column as target."
-            )
-        roles: dict[str, Any] = {role: getattr(rows, role) for role in BESIDE}
-        return read(
-            batch, target=rows.target, columns=names, name=name, prepare=rows.prepare, **roles
-        )
+        return _raw(batch, rows, names, name)
     try:
         X, plain = matrix_of(batch.select(names))
         labels = [labels_of(batch.column(column), column) for column in targets]
@@ -113,12 +105,21 @@ def table_of(batch: Any, rows: Rows, name: str = "data") -> Table:
     beside: dict[str, Any] = {
         field: batch.column(column).to_numpy() for field, column in rows.beside.items()
     }
-    return Table(
-        X=X,
-        y=labels[0] if isinstance(rows.target, str) else np.column_stack(labels),
-        columns=tuple(names) if plain else None,
-        name=name,
-        **beside,
+    y = labels[0]
+    if not isinstance(rows.target, str):
+        y = np.column_stack(labels)
+    return Table(X=X, y=y, columns=tuple(names) if plain else None, name=name, **beside)
+
+
+def _raw(batch: Any, rows: Rows, columns: Sequence[str], name: str) -> Table:
+    """The same for a preparation: with missing values and text."""
+    if not isinstance(rows.target, str):
+        raise party_error(
+            name, "a preparation is for one label per row. Name one column as target."
+        )
+    roles: dict[str, Any] = {role: getattr(rows, role) for role in BESIDE}
+    return read(
+        batch, target=rows.target, columns=columns, name=name, prepare=rows.prepare, **roles
     )
 
 
