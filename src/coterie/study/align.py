@@ -1,4 +1,4 @@
-"""Match the rows of several parties by id, without a list of ids that anybody outside could read.
+"""Match the rows of several parties by id, without a list of ids that outsiders could read.
 
     key     = SHA-256 of a random number from every party, new for every run
     h(id)   = HMAC-SHA-256(key, type and id), 16 bytes
@@ -10,7 +10,7 @@ the key can try guesses, so a parent that suspects a certain id at its child can
 `psi` it cannot: parent and child run a private set intersection (ECDH, the openmined-psi library),
 in which the parent learns the common ids and the child learns how many the parent has.
 
-In both cases everybody learns in the end which of its own ids are common to all. Rows are then
+In both cases each party learns in the end which of its own ids are common to all. Rows are then
 sorted by id, and all compare a keyed digest of the order.
 """
 

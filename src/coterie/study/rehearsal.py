@@ -68,11 +68,11 @@ def _results(processes: list[_Process], first: _Process | None) -> dict[str, dic
 
 
 def _wait_for_all(processes: list[_Process], grace: float) -> _Process | None:
-    """Until all have ended; the first that failed.
+    """Wait until all have ended; return the first that failed.
 
-    The others are told of a failure and end by themselves, within the grace. Who failed before it
-    met anybody could tell nobody: those who would wait for it, with all their patience, are
-    stopped.
+    The others receive a failure from the failed party, and end by themselves within the grace. A
+    party that failed before it connected can send nothing: those that would wait for it, with all
+    their patience, are stopped.
     """
     first, until = None, math.inf
     while any(process.child.poll() is None for process in processes) and time.monotonic() < until:

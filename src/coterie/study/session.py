@@ -206,7 +206,7 @@ def _refuse_unnamed(
 def prepare_table(
     session: Session, table: Table, problem: AnyProblem
 ) -> tuple[Table, list[TableSummary], npt.NDArray[Any] | None]:
-    """Its own table as the others need it, everybody's summaries, and the classes."""
+    """Its own table as the others need it, the summaries of all tables, and the classes."""
     split = session.study.split
     parts = summaries(
         session, table, classification=bool(problem.kind.data.classification(problem))
