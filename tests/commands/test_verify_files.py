@@ -350,3 +350,7 @@ def test_in_python_the_other_files_are_given(fits, tmp_path):
     rewritten(folder / "run.json", reason="all is well")
     with pytest.raises(CorruptFile, match="contradicts itself"):
         co.Result.load(folder)
+    folder = copied(fits, "model", tmp_path)
+    rewritten(folder / "run.json", lost_party="north")
+    with pytest.raises(CorruptFile, match="no error says which party was lost"):
+        co.Result.load(folder)
