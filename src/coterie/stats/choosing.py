@@ -357,55 +357,77 @@ def _multiplied(prices: Prices, places: Sequence[int], factor: float) -> Prices:
     return lam, mu, nu
 
 
-def linear_candidates(
-    contest: Contest, loss: Any, penalty: Mapping[str, Any], wanted: Sequence[str]
-) -> Tried:
-    """The linear model that loses least on rows kept back: of each kind at the best prices that are
-    found.
+@dataclass
+class _Climb:
+    """The search for prices of linear models: one price after the other, as long as less is
+    lost.
     """
-    inf, best = math.inf, dict[str, Tried]()
 
-    def climb(choice: str, prices: Prices, moves: Sequence[tuple[int, ...]]) -> Prices:
-        """From these prices, some of them higher or lower, as long as less is lost."""
+    contest: Contest
+    loss: Any
+    penalty: Mapping[str, Any]
+    best: dict[str, Tried] = field(default_factory=dict)
+    """The best model of each choice so far."""
 
-        def enter() -> Tried:
-            return contest.enter(shared_candidate(choice, loss, penalty, contest.scale, *prices))
-
-        def better(one: Tried) -> bool:
-            contest.race(one, best[choice], "losses")
-            return (
-                len(one.marks) == contest.holder.folds
-                and one.loss < (1.0 - WORTH) * best[choice].loss
-            )
-
-        best[choice] = enter()
-        contest.race(best[choice], best[choice], "losses")
-        far = best[choice].loss > (1.0 + FAR) * min(one.loss for one in best.values())
-        for places in [] if far else moves:
+    def climb(self, choice: str, prices: Prices, moves: Sequence[tuple[int, ...]]) -> Prices:
+        """Find the best prices of a choice, from these prices. A move names the places of prices
+        that become higher or lower together.
+        """
+        first = self._entered(choice, prices)
+        self.best[choice] = first
+        self.contest.race(first, first, "losses")
+        if self.best[choice].loss > (1.0 + FAR) * min(one.loss for one in self.best.values()):
+            return prices
+        for places in moves:
             for factor in (1 / STEP, STEP):
-                moved = 0
-                while moved < STEPS:
-                    before = prices
-                    prices = _multiplied(prices, places, factor)
-                    one = enter()
-                    if not better(one):
-                        prices = before
-                        break
-                    best[choice], moved = one, moved + 1
+                prices, moved = self._moved(choice, prices, places, factor)
                 if moved:
                     break
         return prices
 
+    def _moved(
+        self, choice: str, prices: Prices, places: tuple[int, ...], factor: float
+    ) -> tuple[Prices, int]:
+        """The prices after steps in one direction, and how many steps lost less."""
+        moved = 0
+        while moved < STEPS:
+            changed = _multiplied(prices, places, factor)
+            one = self._entered(choice, changed)
+            if not self._is_better(choice, one):
+                break
+            prices = changed
+            self.best[choice] = one
+            moved += 1
+        return prices, moved
+
+    def _entered(self, choice: str, prices: Prices) -> Tried:
+        candidate = shared_candidate(choice, self.loss, self.penalty, self.contest.scale, *prices)
+        return self.contest.enter(candidate)
+
+    def _is_better(self, choice: str, one: Tried) -> bool:
+        best = self.best[choice]
+        self.contest.race(one, best, "losses")
+        finished = len(one.marks) == self.contest.holder.folds
+        return finished and one.loss < (1.0 - WORTH) * best.loss
+
+
+def linear_candidates(
+    contest: Contest, loss: Any, penalty: Mapping[str, Any], wanted: Sequence[str]
+) -> Tried:
+    """The linear model that loses least on held-out rows: of each choice at the best prices that
+    are found.
+    """
+    search = _Climb(contest, loss, penalty)
     lam, mu, nu = START
-    lam = climb("pooled", (lam, inf, inf), [(0,)])[0]
+    lam = search.climb("pooled", (lam, math.inf, math.inf), [(0,)])[0]
     if contest.scale.users > 1:
         if LEVELS in wanted:
-            nu = climb("levels", (lam, inf, nu), [(2,), (0,)])[2]
+            nu = search.climb("levels", (lam, math.inf, nu), [(2,), (0,)])[2]
         if BETWEEN in wanted:
-            climb("shared", (lam, mu, nu), [(1,), (0,), (2,)])
+            search.climb("shared", (lam, mu, nu), [(1,), (0,), (2,)])
         if ALONE in wanted:
-            climb("alone", (NOTHING_IN_COMMON, mu, START[2]), [(1, 2)])
-    whole = list(best.values())
+            search.climb("alone", (NOTHING_IN_COMMON, mu, START[2]), [(1, 2)])
+    whole = list(search.best.values())
     return contest.simplest(whole, min(whole, key=lambda one: one.loss), "losses", -1.0)
 
 
