@@ -99,6 +99,18 @@ def test_columns_of_a_file_may_be_in_another_order(folder):
     assert ended.exit_code == 0, ended.output
 
 
+def test_columns_of_one_file_may_be_in_another_order_after_a_preparation(folder):
+    files = [folder / "north.csv", folder / "south.csv"]
+    given = "--target", "ill", "--prepare", "standardise"
+    ended = coterie("fit", *files, *given, "--loss", "logistic", "-o", folder / "prepared")
+    assert ended.exit_code == 0, ended.output
+    (folder / "one").mkdir()
+    frame = pd.read_csv(files[1])
+    frame[["height", "ill", "age", "dose"]].to_csv(folder / "one" / "south.csv", index=False)
+    ended = verified(folder, "prepared", ("north.csv", "one/south.csv"))
+    assert ended.exit_code == 0, ended.output
+
+
 def test_forged_names_are_refused(folder):
     certificate = Certificate.load(folder / "answer" / "certificate.json")
     settings, participants = certificate.settings, certificate.participants

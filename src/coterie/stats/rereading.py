@@ -81,7 +81,9 @@ class ReadAgain(Operation[Reread[Any]]):
             if self.whole is not None or self.has_part:
                 split = "samples"
             table = in_order(table, self.model.columns, split)
-        elif not self.prepares_together:
+        elif self.prepares_together:
+            table = in_order(table, self.prepared.raw, self.split)
+        else:
             table = self.prepared.apply(table)
         if self.whole is not None:
             self._refuse_other_size(table)
