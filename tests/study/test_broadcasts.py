@@ -26,7 +26,7 @@ from coterie.study.fits import Fits
 from coterie.study.party import fit_together
 from coterie.study.proof import verify_together
 from coterie.study.scores import evaluate_together, predict_together
-from coterie.study.session import Session
+from coterie.study.session import Session, transport_of
 from coterie.study.study import load_study
 from tests.harness.parties import ANYTHING, NAMES, data, together, write_data, write_study
 from tests.harness.wire import Wire
@@ -116,13 +116,13 @@ class Curious(Fits):
 
 def sum_without_a_check(fits):
     """A sum that goes around the driver."""
-    collectives = fits.transport().collectives
+    collectives = transport_of(fits.session).collectives
     collectives.total([np.zeros(3)], collectives.tag("rounds", "Sum"))
 
 
 def row_of_numbers(fits):
     """A message of the engine that nobody declared."""
-    fits.transport().collectives.of_all([[1.0]], "ages")
+    transport_of(fits.session).collectives.of_all([[1.0]], "ages")
 
 
 def plain_bytes(fits):

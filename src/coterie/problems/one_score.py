@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 import numpy as np
 
@@ -34,6 +34,8 @@ STEEPEST_OFFSET = 300.0
 
 class OneScoreData(Data[S], Generic[S]):
     """Labels are numbers, or one of two classes."""
+
+    fields: ClassVar[tuple[str, ...]] = ("weights",)
 
     def classification(self, problem: S) -> bool:
         return problem.loss.kind == "classification"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from coterie.problems.problem import Problem
 class LowRankData(Data[Problem[Task]]):
     """Tensors stay on their device, except for the entries of a matrix."""
 
+    fields: ClassVar[tuple[str, ...]] = ("weights",)
     labels_alone = False
 
     def on_device(self, split: str, tensors: bool) -> bool:

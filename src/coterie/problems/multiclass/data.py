@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from coterie.problems.problem import Problem
 class MulticlassData(Data[Problem[Softmax]]):
     """The loss may fix the classes; otherwise they are the classes of all parties."""
 
+    fields: ClassVar[tuple[str, ...]] = ("weights",)
     labels_alone = False
 
     def classification(self, problem: Problem[Softmax]) -> bool:

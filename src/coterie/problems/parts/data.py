@@ -26,8 +26,8 @@ class Data(Generic[K]):
     one of two classes.
     """
 
-    fields: ClassVar[tuple[str, ...]] = ("weights",)
-    """The fields of a `Table` that may accompany the labels."""
+    fields: ClassVar[tuple[str, ...]] = ()
+    """Which of "weights" and "offset" the loss uses. Tables with others are refused."""
     pieces: ClassVar[int] = 8
     """The default number of agents for data in one piece."""
     labels_alone: ClassVar[bool] = True

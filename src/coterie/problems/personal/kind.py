@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from coterie.data import Table
 from coterie.errors import InvalidProblem
@@ -21,6 +22,7 @@ from coterie.problems.personal.report import PersonalReport
 class PersonalData(Data[Personal]):
     """The rows of one user are one table, with labels of two classes."""
 
+    fields: ClassVar[tuple[str, ...]] = ("weights",)
     labels_alone = False
 
     def classification(self, problem: Personal) -> bool:
