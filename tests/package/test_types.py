@@ -15,13 +15,16 @@ import numpy as np
 import pytest
 
 import coterie as co
+from coterie.data.remote_table import RemoteTable
 from coterie.numerics.arrays import FloatArray
 from coterie.problems.linear.model import LinearModel
 from coterie.problems.low_rank.model import LowRankModel
 from coterie.problems.models import AnyModel
 from coterie.problems.personal.model import PersonalModel
+from coterie.run.agent import with_data
 from coterie.run.collectives import Sum
 from coterie.run.disclosure import WEIGHTED_ROWS, Disclosure
+from coterie.run.site import site_of
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((40, 3))
@@ -47,6 +50,19 @@ def test_a_problem_gives_a_model_with_coefficients(tmp_path: Path) -> None:
 def test_types_know_all_settings_of_solve() -> None:
     known, typed = inspect.signature(co.solve), inspect.signature(get_overloads(co.solve)[-1])
     assert list(typed.parameters) == list(known.parameters)
+
+
+def test_a_number_of_a_table_at_a_worker_is_a_type_error() -> None:
+    table = co.Table(X, Y)
+    form = site_of(0, 1, RemoteTable.of(table, lambda: table))
+    assert_type(form.data, co.Table | RemoteTable)
+    assert (form.data.n, form.data.d) == X.shape
+    with pytest.raises(AttributeError):
+        form.data.X  # type: ignore[union-attr]  # noqa: B018
+    with pytest.raises(AttributeError):
+        form.data.y  # type: ignore[union-attr]  # noqa: B018
+    assert_type(with_data(form).data, co.Table)
+    assert with_data(form).data.X is X
 
 
 def test_a_personal_problem_gives_a_model_of_every_user() -> None:

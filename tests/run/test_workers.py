@@ -14,9 +14,11 @@ import pytest
 import scipy.sparse as sp
 
 import coterie as co
-from coterie.data.remote import Elsewhere, NotHere, RemoteTable, keeping
+from coterie.data.remote_table import NotHere, RemoteTable, keeping
 from coterie.errors import CoterieError, InvalidData
 from coterie.numerics.threads import one_blas_thread
+from coterie.run.agent import with_data
+from coterie.run.site import Site, site_of
 from tests.harness.threads import Threads
 from tests.harness.worker_cases import (
     FEW,
@@ -329,40 +331,34 @@ def test_errors_count_the_labels_that_workers_have():
 # -- what the driver has ---------------------------------------------------------------------------
 
 
-def test_no_number_of_a_remote_table_can_be_read():
+def test_a_remote_table_tells_its_form_and_has_no_number():
     table = co.Table(X, NUMBERS, WEIGHTS, columns=NAMES, ids=np.arange(N), offset=NUMBERS)
     remote = RemoteTable.of(table, functools.partial(same, table))
-    assert (remote.n, remote.d, remote.columns, remote.name) == (N, 5, NAMES, "data")
-    readings = [
-        lambda x: x[0],
-        lambda x: x + 1.0,
-        lambda x: 2.0 * x,
-        lambda x: np.asarray(x),
-        lambda x: np.sum(x),
-        lambda x: np.add(x, 1.0),
-        lambda x: x @ np.ones(5),
-        lambda x: np.ones(N) @ x,
-        lambda x: x.mean(axis=0),
-        lambda x: x.astype(float),
-        lambda x: x == x,
-        list,
-        bool,
-    ]
-    for field in ("X", "y", "weights", "offset", "ids"):
-        held = getattr(remote, field)
-        assert isinstance(held, Elsewhere)
-        assert held.shape == np.shape(getattr(table, field))
-        for reading in readings:
-            with pytest.raises(NotHere, match="where their agent lives"):
-                reading(held)
-    for reading in (
-        lambda t: t.digest(),
-        lambda t: t.take_rows(np.arange(3)),
-        lambda t: t.take_columns(np.arange(2)),
-    ):
-        with pytest.raises(NotHere):
-            reading(remote)
+    assert not isinstance(remote, co.Table)
+    told = ("n", "d", "name", "columns", "precision", "outputs", "has_ids", "roles", "open_ended")
+    for field in told:
+        assert getattr(remote, field) == getattr(table, field)
+    assert remote.beside == ("weights", "offset")
+    for field in ("X", "y", "weights", "offset", "ids", "texts", "take_rows", "take_columns"):
+        assert not hasattr(remote, field)
+    for value in vars(remote).values():
+        assert not isinstance(value, np.ndarray)
+    with pytest.raises(NotHere, match="where its agent lives"):
+        remote.digest()
+    with pytest.raises(NotHere, match="where its agent lives"):
+        RemoteTable.of(table).read(0)
     assert pickle.loads(pickle.dumps(remote)).fetch().digest() == table.digest()
+
+
+def test_a_site_has_a_table_only_where_the_table_is():
+    table = co.Table(X, NUMBERS)
+    form = site_of(1, 2, RemoteTable.of(table, functools.partial(same, table)))
+    assert not isinstance(form, Site)
+    site = with_data(form)
+    assert isinstance(site, Site)
+    assert site.data is table
+    assert (site.index, site.count) == (1, 2)
+    assert with_data(site) is site
 
 
 # -- real processes --------------------------------------------------------------------------------

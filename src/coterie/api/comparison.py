@@ -21,7 +21,7 @@ import numpy as np
 
 from coterie.api.inference import Inference
 from coterie.api.result import Result
-from coterie.data import Table
+from coterie.data.remote_table import AnyTable
 from coterie.data.table import columns_of
 from coterie.errors import CoterieError, InvalidData, InvalidProblem, NotRegistered, UnknownName
 from coterie.methods import METHODS
@@ -30,7 +30,7 @@ from coterie.networks import network as find_network
 from coterie.problems import Answers, own_numbers
 from coterie.problems.parts.data import Classes
 from coterie.problems.problem import AnyProblem
-from coterie.run.agent import Agent
+from coterie.run.agent import AgentForm
 from coterie.run.certificate import Certificate, Participant, Point
 from coterie.run.statuses import Status
 from coterie.stats.standard_errors import Received, questions_of, summarised
@@ -93,7 +93,7 @@ def compare(
     found: Compared,
     certificate: Certificate,
     model: Any,
-    tables: Sequence[Table],
+    tables: Sequence[AnyTable],
     classes: Classes,
     participants: Sequence[Participant],
     in_pieces: bool,
@@ -116,7 +116,7 @@ def compare_model(
     found: Compared,
     certificate: Certificate,
     model: Any,
-    agents: Sequence[Agent[Any]],
+    agents: Sequence[AgentForm[Any]],
     points: Sequence[Point],
     answers: Answers,
 ) -> None:
@@ -134,7 +134,7 @@ def compare_model(
 
 
 def _own_numbers(
-    agents: Sequence[Agent[Any]], points: Sequence[Point], answers: Answers
+    agents: Sequence[AgentForm[Any]], points: Sequence[Point], answers: Answers
 ) -> list[float]:
     """The numbers of agents that their points do not depend on, where the model has some."""
     models = agents[0].problem.kind.models
@@ -188,7 +188,7 @@ def _as_list(classes: Classes) -> list[Any] | None:
     return list(classes.tolist())
 
 
-def compare_columns(found: Compared, model: Any, tables: Sequence[Table], split: str) -> None:
+def compare_columns(found: Compared, model: Any, tables: Sequence[AnyTable], split: str) -> None:
     """Compare the names of the columns, in the order of the coefficients."""
     if model.columns is None:
         return
@@ -209,7 +209,7 @@ def compare_columns(found: Compared, model: Any, tables: Sequence[Table], split:
     found.that(same, compared, _differ("the model has the columns", model.columns, names))
 
 
-def _dealt_names(known: Sequence[Sequence[str]], tables: Sequence[Table]) -> list[str]:
+def _dealt_names(known: Sequence[Sequence[str]], tables: Sequence[AnyTable]) -> list[str]:
     """The names of all columns in the order of the model, of parties that hold columns."""
     joined = list(chain.from_iterable(known))
     if not joined:

@@ -16,7 +16,8 @@ from coterie.api.sinks import Sink, live_line
 from coterie.data import Table
 from coterie.data.preparation.prepared import Prepared
 from coterie.data.preparation.recipes import Preparation
-from coterie.data.remote import RemoteTable, Rows, Source
+from coterie.data.remote import Rows, Source
+from coterie.data.remote_table import AnyTable, RemoteTable
 from coterie.data.summary import TableSummary
 from coterie.engines import Engine
 from coterie.engines import engine as find_engine
@@ -38,7 +39,7 @@ from coterie.run.method_choice import AUTO
 from coterie.run.network import around_a_server, make_network, wants_secure_sums
 from coterie.run.parties import Hosted
 from coterie.run.settings import Algorithm, Limits, Placement, Settings
-from coterie.run.site import NO_RULES, Site
+from coterie.run.site import NO_RULES, site_of, sites_here
 from coterie.run.stopping import checked_limits
 from coterie.run.tables import SPLITS, attach_offset, prepare_tables, split_and_prepare
 from coterie.stats.fitting import Fit, Fitting, Ready
@@ -272,7 +273,7 @@ def _checked(problem: AnyProblem, settings: Settings) -> Settings:
 class _Tables:
     """The prepared tables of the parties, in this process or on workers."""
 
-    held: Sequence[Table]
+    held: Sequence[AnyTable]
     classes: Classes
     engine: Engine
     prepared: Preparing[Any] | None
@@ -282,7 +283,7 @@ def _tables_here(problem: AnyProblem, data: Any, settings: Settings, engine: Eng
     placement = settings.placement
     if settings.prepare is not None:
         ready = prepare_locally(data, problem, settings, engine)
-        held = [site.data for site in ready.parties.sites]
+        held = [site.data for site in sites_here(ready.parties.sites)]
         tables, classes = prepare_tables(held, problem, placement.split)
         return _Tables(tables, classes, engine, ready)
     with stage_watch(settings.progress):
@@ -339,7 +340,7 @@ def _parties(operation: Fitting[Any], given: _Tables) -> Hosted:
     family = operation.problem.kind.problems
     secure = wants_secure_sums(settings.secure_sums, split, count, engine.apart, family.only_sums)
     sites = tuple(
-        Site(index, count, table, secure_sums=secure) for index, table in enumerate(given.held)
+        site_of(index, count, table, secure_sums=secure) for index, table in enumerate(given.held)
     )
     asks_first = settings.algorithm.method == AUTO
     cards = [TableSummary.of(table, independence=asks_first) for table in given.held]

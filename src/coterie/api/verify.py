@@ -48,16 +48,16 @@ from coterie.numerics.threads import cores
 from coterie.problems import points_of
 from coterie.problems.models import AnyModel
 from coterie.problems.problem import AnyProblem
-from coterie.run.agent import Agent, SummaryStatistics
+from coterie.run.agent import Agent, AgentForm, SummaryStatistics, with_data
 from coterie.run.certificate import Bound, Certificate, Participant, Point, sentence
 from coterie.run.certificate.bound import lower_bound
 from coterie.run.disclosure import discloses
-from coterie.run.finish import agent_at, proven_again
+from coterie.run.finish import agent_form_at, proven_again
 from coterie.run.network import around_a_server
 from coterie.run.parties import Hosted, Operation, Parties, hosted
 from coterie.run.settings import Placement
 from coterie.run.setup import check_offset
-from coterie.run.site import Site
+from coterie.run.site import Site, SiteForm
 from coterie.run.tables import attach_offset
 from coterie.stats.inferring import ready_to_infer
 from coterie.stats.preparing import dealt_columns, follows_from
@@ -246,12 +246,24 @@ class Verify(Operation[Verification]):
         return replace(known, compared=tuple(found.compared), unchecked=tuple(found.unchecked))
 
 
+def proof_agent_form(
+    problem: AnyProblem,
+    split: str,
+    places: Sequence[Indices],
+    network: Network | None,
+    site: SiteForm,
+) -> AgentForm[Any]:
+    """Make a party the agent of a proof, for a process that may not have its table."""
+    site = replace(site, scratch={})
+    return agent_form_at(site, problem, split, columns=places[site.index], network=network)
+
+
 def proof_agent(
     problem: AnyProblem, split: str, places: Sequence[Indices], network: Network | None, site: Site
 ) -> Agent[Any]:
-    """Make a party the agent of a proof."""
-    site = replace(site, scratch={})
-    return agent_at(site, problem, split, columns=places[site.index], network=network)
+    """Make a party the agent of a proof, where its table is."""
+    agent: Agent[Any] = with_data(proof_agent_form(problem, split, places, network, site))
+    return agent
 
 
 def places_of(parties: Parties) -> list[Indices]:
@@ -447,8 +459,9 @@ class VerifyWhole(Verify):
         if found.objections:
             return Claim(found.objections), None
         network = problem.kind.models.proof_network(model, around_a_server(len(tables)))
-        as_agent = partial(proof_agent, problem, parties.split, places_of(parties), network)
-        agents = [as_agent(site) for site in parties.sites]
+        known = problem, parties.split, places_of(parties), network
+        as_agent = partial(proof_agent, *known)
+        agents = [proof_agent_form(*known, site) for site in parties.sites]
         try:
             points = points_of(model, agents, certificate.witness, parties.answers)
         except InvalidInput as error:

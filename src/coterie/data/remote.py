@@ -1,14 +1,10 @@
-"""Data that is not here: rows of a frame in a cluster, and what is known of a table that stays
-where it is.
-"""
+"""Data that is read where agents live: sources, and rows of a frame in a cluster."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,38 +14,9 @@ from coterie.data.read import read
 from coterie.data.table import BESIDE, Table, party_error
 from coterie.data.vectors import labels_of, matrix_of
 from coterie.errors import InvalidData
-from coterie.numerics.arrays import precision_of
-
-T = TypeVar("T")
 
 Source = Callable[[], Any]
 """Called where an agent lives, it gives that agent's data, in any form that `read` takes."""
-
-_kept: dict[Hashable, Any] | None = None
-
-
-@contextmanager
-def keeping() -> Iterator[None]:
-    """Let this process, a worker of a cluster, keep for the next question what it has read."""
-    global _kept
-    _kept = {}
-    try:
-        yield
-    finally:
-        _kept = None
-
-
-def keep(place: Hashable, key: Hashable, make: Callable[[], T]) -> T:
-    """What was made of that key the last time; of another key it takes the place. Elsewhere nothing
-    is kept.
-    """
-    if _kept is None:
-        return make()
-    held = _kept.get(place)
-    if held is None or held[0] != key:
-        held = _kept[place] = key, make()
-    found: T = held[1]
-    return found
 
 
 @dataclass(frozen=True)
@@ -126,130 +93,3 @@ def _raw(batch: Any, rows: Rows, columns: Sequence[str], name: str) -> Table:
 def listed(names: str | Sequence[str]) -> list[str]:
     """One name or several, as a list."""
     return [names] if isinstance(names, str) else list(names)
-
-
-class NotHere(RuntimeError):
-    """Somebody asked this process for numbers that it does not have."""
-
-    def __init__(self, asked: str):
-        super().__init__(
-            f"these numbers are not in this process, but where their agent lives ({asked} was "
-            "asked for). Compute what "
-            "needs them there: with Engine.ask, or in a conversation."
-        )
-
-
-class Elsewhere:
-    """An array that is in another process: it has a shape and a precision, and no numbers.
-
-    Whoever reads a number gets an error, because every number that could be given here would be
-    invented.
-    """
-
-    def __init__(self, shape: Sequence[int], dtype: Any = float):
-        self.shape, self.dtype = tuple(shape), np.dtype(dtype)
-
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """The number of entries."""
-        return math.prod(self.shape)
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __repr__(self) -> str:
-        return f"Elsewhere({self.shape}, {self.dtype})"
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise NotHere(name)
-
-    def _refuse(self, *_: object, **__: object) -> Any:
-        raise NotHere("a number")
-
-    __array__ = __array_ufunc__ = __array_function__ = __iter__ = __getitem__ = __bool__ = (
-        __contains__
-    ) = _refuse
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __abs__ = _refuse
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = (
-        _refuse
-    )
-    __matmul__ = __rmatmul__ = __pow__ = _refuse
-    __hash__ = object.__hash__
-
-
-@dataclass(frozen=True)
-class NoSource:
-    """What the form of a table has in place of the table. It travels as data, and is no
-    function.
-    """
-
-    def __call__(self) -> Table:
-        raise NotHere("a table")
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class RemoteTable(Table):
-    """A table that lives elsewhere: names, shapes and precision are right, and numbers are
-    `Elsewhere`.
-    """
-
-    fetch: Callable[[], Table]
-    """Called where the data is, it gives the real table, checked and prepared."""
-    key: str = ""
-    """Under which it is kept where it is, if its digest is not known."""
-    part: str = ""
-    """What it is of the party's table: parts are kept next to the whole table."""
-    known_digest: str = ""
-    known_nonzeros: int = 0
-    known_independence: float | None = None
-
-    @staticmethod
-    def of(table: Table, fetch: Callable[[], Table] = NoSource(), **known: Any) -> RemoteTable:
-        """What stands for a table of that form; no number of that one is kept."""
-        held = {
-            field: _elsewhere(getattr(table, field)) for field in ("y", "ids", *BESIDE.values())
-        }
-        X = Elsewhere(table.X.shape, precision_of(table.X))
-        return RemoteTable(**{**_fields_of(table), **held, "X": X}, fetch=fetch, **known)
-
-    def read(self, place: Hashable) -> Table:
-        """The real table, where it is: the one that was kept at that place, if it is still
-        there.
-        """
-        key = self.key or self.known_digest
-        if not key:
-            return self.fetch()
-        if self.part:
-            place = place, self.part
-        return keep(place, key, self.fetch)
-
-    @property
-    def nonzeros(self) -> int:
-        """How many numbers the real table stores."""
-        return self.known_nonzeros
-
-    @property
-    def independence(self) -> float | None:
-        """How independent the columns of the real table are, if known."""
-        return self.known_independence
-
-    def digest(self) -> str:
-        """The digest of the real table."""
-        if not self.known_digest:
-            raise NotHere("a digest")
-        return self.known_digest
-
-
-def _elsewhere(values: Any) -> Elsewhere | None:
-    return None if values is None else Elsewhere(values.shape, values.dtype)
-
-
-def _fields_of(table: Table) -> dict[str, Any]:
-    return {field.name: getattr(table, field.name) for field in fields(Table)}

@@ -16,9 +16,10 @@ import msgspec
 import numpy as np
 import scipy.sparse as sp
 
+from coterie.data.remote_table import AnyTable
 from coterie.data.table import Table, party_error
 from coterie.errors import InvalidData
-from coterie.numerics.arrays import digest, precision_of
+from coterie.numerics.arrays import digest
 
 SAME = "Give every party the same columns in the same order"
 
@@ -61,7 +62,7 @@ class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @staticmethod
     def of(
-        table: Table,
+        table: AnyTable,
         *,
         classification: bool = False,
         names: bool = True,
@@ -71,16 +72,15 @@ class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
         `independence` asks for the independence of its columns, which takes some microseconds.
         """
-        y = table.y
         header = ""
         if not names and table.columns is not None:
             header = digest(json.dumps(table.columns))
         classes: list[str | float] = []
-        if y is not None and classification:
-            classes = np.unique(y).tolist()
+        if classification and isinstance(table, Table) and table.y is not None:
+            classes = np.unique(table.y).tolist()
         outputs = None
-        if y is not None:
-            outputs = list(y.shape[1:])
+        if table.outputs is not None:
+            outputs = list(table.outputs)
         optional: dict[str, Any] = {}
         if names:
             optional |= {"names": table.columns, "roles": table.roles}
@@ -91,13 +91,13 @@ class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             rows=table.n,
             columns=table.d,
             nonzeros=table.nonzeros,
-            single=precision_of(table.X) == np.float32,
+            single=table.precision == np.float32,
             outputs=outputs,
             classes=classes,
             header=header,
             open_ended=table.open_ended,
             beside=tuple(field for field in table.beside if field != "weights"),
-            has_ids=names and table.ids is not None,
+            has_ids=names and table.has_ids,
             **optional,
         )
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,10 @@ from coterie.data.digests import fingerprint
 from coterie.data.on_disk import copied_rows, is_on_disk
 from coterie.data.places import Origin
 from coterie.errors import InvalidData
-from coterie.numerics.arrays import FloatArray, Matrix, digest, host, is_sparse
+from coterie.numerics.arrays import FloatArray, Matrix, digest, host, is_sparse, precision_of
+
+if TYPE_CHECKING:
+    from coterie.data.remote_table import AnyTable
 
 Indices = npt.NDArray[np.intp]
 
@@ -86,6 +89,23 @@ class Table:
     def d(self) -> int:
         """The number of columns."""
         return int(self.X.shape[1])
+
+    @property
+    def precision(self) -> np.dtype[Any]:
+        """The precision of X."""
+        return precision_of(self.X)
+
+    @property
+    def outputs(self) -> tuple[int, ...] | None:
+        """The shape of one row's label; None without labels."""
+        if self.y is None:
+            return None
+        return tuple(self.y.shape[1:])
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether its rows have ids."""
+        return self.ids is not None
 
     @property
     def nonzeros(self) -> int:
@@ -171,7 +191,7 @@ class Table:
         return replace(self, X=X, columns=names, cols=places, open_ended=False)
 
 
-def columns_of(tables: Sequence[Table]) -> list[Indices]:
+def columns_of(tables: Sequence[AnyTable]) -> list[Indices]:
     """The pooled column numbers of each table, split by features: its `cols`, or one table after
     the other.
     """

@@ -31,7 +31,7 @@ class Run:
     """A run, as an engine gets it."""
 
     agents: Sequence[Any]
-    """An `Agent` of each party; for a `Conversation`, a `Site` suffices."""
+    """An `AgentForm` of each party; for a `Conversation`, a `SiteForm` suffices."""
     steps: Steps | Switching | Conversation
     network: Network
     limits: Limits

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
 from coterie.data import Table
-from coterie.data.remote import Rows, Source, keep, keeping, table_of
+from coterie.data.remote import Rows, Source, table_of
+from coterie.data.remote_table import keep, keeping
 from coterie.engines.engine import Engine, Run
 from coterie.engines.processes import ProcessSpec, RunSpec, assigned, pace_of
 from coterie.engines.supervisor import Event, Supervised, report, supervise

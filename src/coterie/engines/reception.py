@@ -33,7 +33,7 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any, Literal, TypeVar
 
-from coterie.data.remote import keeping
+from coterie.data.remote_table import keeping
 from coterie.engines.processes import ProcessSpec, RunSpec
 from coterie.engines.sealed import order, pack, seal, unpack
 from coterie.engines.supervisor import Event, report

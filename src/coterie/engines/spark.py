@@ -26,7 +26,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
 from coterie.data import Table
-from coterie.data.remote import RemoteTable, Rows, Source, keep, keeping, listed, table_of
+from coterie.data.remote import Rows, Source, listed, table_of
+from coterie.data.remote_table import RemoteTable, keep, keeping
 from coterie.engines.engine import Engine, Run
 from coterie.engines.local import ctrl_c
 from coterie.engines.processes import RunSpec, assigned, pace_of, unless_error
@@ -37,6 +38,7 @@ from coterie.engines.spark_session import java_home, session, this_interpreter
 from coterie.engines.supervisor import Supervised, supervise
 from coterie.errors import CoterieError, InvalidData, InvalidInput, PartyLost
 from coterie.numerics.arrays import whole_number
+from coterie.run.agent import AgentForm, left_there
 from coterie.run.bill import Bill
 from coterie.run.rounds import Outcome
 
@@ -204,7 +206,7 @@ class Spark(Supervised):
                 raise stage._why(-1, error) if _is_sparks(error) else error from None
 
         transport = Replayed(run.network, Bill(run.network), run.names, visit, run.secure_sums)
-        there = [replace(agent, data=_left_there(agent.data), scratch={}) for agent in run.agents]
+        there = [_left_there(agent) for agent in run.agents]
         with ctrl_c() as pressed:
             return replace(run, agents=there).on(transport, pressed.is_set)
 
@@ -359,11 +361,12 @@ class _Broadcast:
         return table
 
 
-def _left_there(table: Table) -> RemoteTable:
-    """A stand-in for a table, which is sent at most once, and not with every job."""
-    if isinstance(table, RemoteTable):
-        return table
-    return RemoteTable.of(table, _Broadcast(session().sparkContext.broadcast(table)))
+def _left_there(agent: AgentForm[Any]) -> AgentForm[Any]:
+    """The agent without its table, which is sent at most once, and not with every job."""
+    table = agent.data
+    if isinstance(table, Table):
+        table = RemoteTable.of(table, _Broadcast(session().sparkContext.broadcast(table)))
+    return left_there(agent, table)
 
 
 # -- data in the partitions of a DataFrame ---------------------------------------------------------

@@ -18,7 +18,7 @@ from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.losses import Loss
 from coterie.problems.problem import Problem, Q
-from coterie.run.agent import Agent
+from coterie.run.agent import Agent, AgentForm
 from coterie.run.certificate import Point
 from coterie.run.collectives import Protocol, Publication
 from coterie.run.disclosure import Disclosure
@@ -155,7 +155,7 @@ class Method(Stateful[S], ABC, Generic[S, Q]):
     def point(self, agent: Agent[Q], state: S) -> Point:
         """Return the model and the dual variables of the State."""
 
-    def expected_gap(self, agent: Agent[Q], state: S) -> float | None:
+    def expected_gap(self, agent: AgentForm[Q], state: S) -> float | None:
         """Return the gap that a certificate would show, if all agents know it without messages.
 
         While it is too large, a run makes no certificate.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from coterie.numerics.arrays import FloatArray
     from coterie.problems.kind import Kind
     from coterie.problems.problem import AnyProblem
-    from coterie.run.agent import Agent
+    from coterie.run.agent import AgentForm
     from coterie.run.certificate import Point
 
 FIRST = ("linear", "multiclass", "survival")
@@ -141,7 +141,7 @@ def answered_here(questions: Sequence[Callable[[], float]]) -> list[float]:
 
 def points_of(
     model: Any,
-    members: Sequence[Agent[AnyProblem]],
+    members: Sequence[AgentForm[AnyProblem]],
     witness: Sequence[FloatArray] | None = None,
     answers: Answers = answered_here,
 ) -> list[Point]:
@@ -157,7 +157,7 @@ def points_of(
 
 
 def own_numbers(
-    members: Sequence[Agent[AnyProblem]], points: Sequence[Point], answers: Answers
+    members: Sequence[AgentForm[AnyProblem]], points: Sequence[Point], answers: Answers
 ) -> list[float]:
     """The number of each agent that the model needs in addition to the points."""
     questions = []
@@ -166,6 +166,6 @@ def own_numbers(
     return answers(questions)
 
 
-def _own_number(agent: Agent[AnyProblem], w: FloatArray) -> float:
+def _own_number(agent: AgentForm[AnyProblem], w: FloatArray) -> float:
     known = import_module("coterie.run.agent").with_data(agent)
     return float(known.problem.kind.models.own_number(known, w))

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 
-from coterie.data import Table
+from coterie.data.remote_table import AnyTable
 from coterie.data.table import Indices, columns_of
 from coterie.errors import InvalidInput, InvalidProblem
-from coterie.numerics.arrays import FloatArray, precision_of, stored
+from coterie.numerics.arrays import FloatArray, stored
 from coterie.problems.kind import Kind
 from coterie.problems.parts.data import Classes
 from coterie.problems.parts.local import Local
@@ -27,7 +27,7 @@ from coterie.problems.parts.report import (
     spelt,
 )
 from coterie.problems.problem import Problem
-from coterie.run.agent import Agent
+from coterie.run.agent import Agent, AgentForm
 from coterie.run.certificate.bound import Point
 from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import Protocols, discloses
@@ -221,7 +221,7 @@ class VectorModels(Models[R, L], Generic[R, L]):
     settles = True
 
     def shapes(
-        self, model: L, members: Sequence[Agent[R]]
+        self, model: L, members: Sequence[AgentForm[R]]
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """One coefficient per column."""
         width = members[0].data.d
@@ -232,7 +232,7 @@ class VectorModels(Models[R, L], Generic[R, L]):
         return of_model, of_data
 
     def _points(
-        self, model: L, members: Sequence[Agent[R]], witness: Sequence[FloatArray] | None
+        self, model: L, members: Sequence[AgentForm[R]], witness: Sequence[FloatArray] | None
     ) -> list[Point]:
         check_duals(witness, [agent.labelled for agent in members])
         by_columns = members[0].split == "features"
@@ -249,7 +249,7 @@ class VectorModels(Models[R, L], Generic[R, L]):
         return points
 
     def settled(
-        self, model: L, members: Sequence[Agent[R]], points: list[Point], own: Sequence[float]
+        self, model: L, members: Sequence[AgentForm[R]], points: list[Point], own: Sequence[float]
     ) -> list[Point]:
         """Correct the one intercept for the centring of all agents' columns."""
         debt = model.intercept_ - sum(own)
@@ -259,7 +259,7 @@ class VectorModels(Models[R, L], Generic[R, L]):
         return points
 
     def assemble(
-        self, outcome: Outcome, members: Sequence[Agent[R]], problem: R, classes: Classes
+        self, outcome: Outcome, members: Sequence[AgentForm[R]], problem: R, classes: Classes
     ) -> L:
         """The model; split by features, with the coefficients of all agents in their places."""
         if members[0].split == "features":
@@ -270,12 +270,12 @@ class VectorModels(Models[R, L], Generic[R, L]):
             intercept = float(w[-1])
         else:
             intercept = 0.0
-        coef = stored(problem.coefficients(w), precision_of(data.X))
+        coef = stored(problem.coefficients(w), data.precision)
         model: L = problem.kind.model_class(coef, intercept, problem, classes, data.columns)
         return model
 
     def _assemble_columns(
-        self, outcome: Outcome, members: Sequence[Agent[R]], problem: R, classes: Classes
+        self, outcome: Outcome, members: Sequence[AgentForm[R]], problem: R, classes: Classes
     ) -> L:
         tables = [agent.data for agent in members]
         places = np.concatenate(columns_of(tables))
@@ -284,7 +284,7 @@ class VectorModels(Models[R, L], Generic[R, L]):
             coefficients.append(problem.coefficients(point.w, agent.has_intercept))
         placed: FloatArray = np.empty(len(places))
         placed[places] = np.concatenate(coefficients)
-        coef = stored(placed, precision_of(tables[0].X))
+        coef = stored(placed, tables[0].precision)
         intercept = 0.0
         if problem.intercept:
             intercept = _added([point.own for point in outcome.points])
@@ -292,7 +292,7 @@ class VectorModels(Models[R, L], Generic[R, L]):
         model: L = problem.kind.model_class(coef, intercept, problem, classes, names)
         return model
 
-    def has_own_number(self, agent: Agent[R]) -> bool:
+    def has_own_number(self, agent: AgentForm[R]) -> bool:
         """Split by features, columns are centred, and only the agent that holds them knows their
         means.
         """
@@ -303,7 +303,7 @@ class VectorModels(Models[R, L], Generic[R, L]):
         return agent.design.offset(w)
 
     def unproven(
-        self, model: L, members: Sequence[Agent[R]], own: Sequence[float]
+        self, model: L, members: Sequence[AgentForm[R]], own: Sequence[float]
     ) -> Iterator[str]:
         yield from stray_intercept(model)
 
@@ -314,7 +314,7 @@ def _added(offsets: Sequence[float | None]) -> float:
     return sum(own for own in offsets if own is not None)
 
 
-def _names_in_place(tables: Sequence[Table], places: Indices) -> tuple[str, ...] | None:
+def _names_in_place(tables: Sequence[AnyTable], places: Indices) -> tuple[str, ...] | None:
     """The names of all columns in the order of the model; None unless every table has names."""
     if any(table.columns is None for table in tables):
         return None

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, update_wrapper
-from typing import Any, Generic, TypeVar, TypeVarTuple
+from typing import Any, Generic, Self, TypeVar, TypeVarTuple, overload
 
 import numpy as np
 
 from coterie.data import Table
-from coterie.data.remote import Elsewhere, RemoteTable
+from coterie.data.remote_table import AnyTable, RemoteTable
 from coterie.numerics.arrays import (
     Design,
     FarDesign,
@@ -29,9 +29,9 @@ from coterie.numerics.losses import Loss
 from coterie.numerics.losses.shifted import Shifted
 from coterie.problems.low_rank.tasks import Means
 from coterie.problems.problem import P
-from coterie.run.site import Site
+from coterie.run.site import Site, SiteForm
 
-S = TypeVar("S", bound=Site)
+S = TypeVar("S", bound=SiteForm)
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 A = TypeVar("A", bound="Agent[Any]")
@@ -54,33 +54,51 @@ def remembered(function: Callable[[A, *Ts], T]) -> Callable[[A, *Ts], T]:
     return update_wrapper(last, function)
 
 
-def with_data(site: S) -> S:
-    """The site or agent with its data, read here if it lives here."""
-    if not isinstance(site.data, RemoteTable):
+@overload
+def with_data(site: AgentForm[P]) -> Agent[P]: ...
+@overload
+def with_data(site: SiteForm) -> Site: ...
+def with_data(site: SiteForm) -> Site:
+    """The site or agent with its table, which is read here if it lives here."""
+    if isinstance(site, Site):
         return site
-    data = site.data.read(site.index)
-    if isinstance(site, Agent) and site.careful:
+    data = site.data
+    if isinstance(data, RemoteTable):
+        data = data.read(site.index)
+    if not isinstance(site, AgentForm):
+        return _made(Site, site, data)
+    if site.careful:
         data = _in_double_precision(data)
-    return replace(site, data=data, scratch={})
+    return _made(Agent, site, data)
+
+
+def left_there(agent: AgentForm[P], data: RemoteTable) -> AgentForm[P]:
+    """The agent as a driver knows it, whose table is at a worker."""
+    return _made(AgentForm, agent, data)
+
+
+def _made(kind: type[S], site: SiteForm, data: AnyTable) -> S:
+    """A site of that class, with the fields of this one and this table."""
+    known = {entry.name: getattr(site, entry.name) for entry in fields(kind)}
+    return kind(**{**known, "data": data, "scratch": {}})
 
 
 def _in_double_precision(data: Table) -> Table:
-    """The table with its columns in double precision, wherever it is; tensors stay as they are."""
-    if isinstance(data, RemoteTable):
-        return replace(data, X=Elsewhere(data.X.shape))
+    """The table with its columns in double precision; tensors stay as they are."""
     if is_tensor(data.X):
         return data
     return replace(data, X=data.X.astype(float, copy=False))
 
 
-def numbers_held(agents: Sequence[Site]) -> int:
+def numbers_held(agents: Sequence[SiteForm]) -> int:
     """The numbers that an agent holds, on average. They decide whether its work is worth a
     thread.
     """
-    matrices = [agent.data.X for agent in agents]
+    tables = [agent.data for agent in agents]
+    matrices = [table.X for table in tables if isinstance(table, Table)]
     # One GPU gains nothing from a second thread; several GPUs compute at the same time.
     several = len({X.device for X in matrices if is_tensor(X)}) > 1
-    held = 0
+    held = sum(table.n * table.d for table in tables if isinstance(table, RemoteTable))
     for X in matrices:
         if is_tensor(X) and not several:
             continue
@@ -92,7 +110,7 @@ NOWHERE: FloatArray = np.empty(0)
 """Stands for a model where only scores are known; `Agent.at` puts a model in its place."""
 
 
-def form_batches(agents: Sequence[Agent[Any]]) -> None:
+def form_batches(agents: Sequence[AgentForm[Any]]) -> None:
     """Let small agents of equal size compute their losses in one `Batch`: before they are
     introduced, and again afterwards, because labels may be lowered.
     """
@@ -101,7 +119,7 @@ def form_batches(agents: Sequence[Agent[Any]]) -> None:
     alike: dict[Any, list[Agent[Any]]] = {}
     for agent in agents:
         agent.scratch.pop("batch", None)
-        if _may_join_a_batch(agent):
+        if isinstance(agent, Agent) and _may_join_a_batch(agent):
             alike.setdefault(agent.data.X.shape, []).append(agent)
     for members in alike.values():
         tables = [agent.data.X for agent in members]
@@ -126,7 +144,7 @@ def changes_rows(agent: Agent[Any]) -> bool:
 def _may_join_a_batch(agent: Agent[Any]) -> bool:
     """Whether a batch can compute the loss of this agent."""
     table = agent.data
-    if isinstance(table, RemoteTable) or (agent.problem.offset and not agent.moves_labels):
+    if agent.problem.offset and not agent.moves_labels:
         return False
     if agent.split not in agent.problem.kind.local.batches:
         return False
@@ -197,8 +215,8 @@ def _never() -> bool:
 
 
 @dataclass(frozen=True)
-class Agent(Site, Generic[P]):
-    """The process that computes for one party, as methods use it."""
+class AgentForm(SiteForm, Generic[P]):
+    """An agent for a process that may not have its table; see `SiteForm`."""
 
     problem: P
     split: str
@@ -221,23 +239,79 @@ class Agent(Site, Generic[P]):
     if all agents are in one process.
     """
 
-    def made_careful(self) -> Agent[P]:
-        """The same agent for a run that stalled: its data in double precision, and so the model.
+    def made_careful(self) -> Self:
+        """The same agent for a run that stalled: its model in double precision, and its data, if it
+        is here.
 
         This does not make the data more exact, but coefficients in single precision may not be
         close enough.
         """
-        return replace(self, data=_in_double_precision(self.data), careful=True, scratch={})
+        return replace(self, careful=True, scratch={})
 
     @property
-    def parts(self) -> Sequence[Agent[P]]:
-        """The agents that this one computes for: itself, or the members of a batch."""
-        return [self]
+    def labelled(self) -> int:
+        """The number of its labels: one for each of its rows, or none."""
+        return 0 if self.data.outputs is None else self.data.n
+
+    def release(self) -> None:
+        """Forget what was computed from a table: nothing, if the table is at a worker."""
 
     @property
     def even(self) -> bool:
         """Whether rows of weight 0 follow its own rows; see `Local.evened`."""
         return self.rows >= 0
+
+    @property
+    def has_intercept(self) -> bool:
+        """Whether its own part of the model ends with the intercept; split by features, only the
+        agent with the labels has it.
+        """
+        return self.problem.intercept and (
+            self.split != "features" or self.data.outputs is not None
+        )
+
+    @property
+    def known(self) -> SummaryStatistics:
+        """The summary statistics, once introduced."""
+        assert self.statistics is not None, "the agents have not introduced themselves yet"
+        return self.statistics
+
+    @property
+    def _shift(self) -> float:
+        return 0.0 if self.statistics is None else self.statistics.shift
+
+    def lowered(self, w: FloatArray) -> FloatArray:
+        """A model for labels as they were given, with the intercept for lowered labels."""
+        return self._moved(w, -self._shift)
+
+    def raised(self, w: FloatArray) -> FloatArray:
+        """The inverse of `lowered`: a model of this run, for labels as they were given."""
+        return self._moved(w, self._shift)
+
+    def _moved(self, w: FloatArray, by: float) -> FloatArray:
+        if not by or not self.has_intercept:
+            return w
+        # In double precision: after a large shift, an intercept in single precision would have no
+        # digits left.
+        moved = w.astype(float)
+        moved[-1] += by
+        return moved
+
+
+@dataclass(frozen=True)
+class Agent(AgentForm[P], Site):
+    """The process that computes for one party, as methods use it."""
+
+    data: Table
+
+    def made_careful(self) -> Self:
+        data = _in_double_precision(self.data)
+        return replace(super().made_careful(), data=data)
+
+    @property
+    def parts(self) -> Sequence[Agent[P]]:
+        """The agents that this one computes for: itself, or the members of a batch."""
+        return [self]
 
     @property
     def own_rows(self) -> Any:
@@ -255,13 +329,6 @@ class Agent(Site, Generic[P]):
         agent.
         """
         return 0.5 * UNIT * self.count if self.secure_sums else 0.0
-
-    @property
-    def has_intercept(self) -> bool:
-        """Whether its own part of the model ends with the intercept; split by features, only the
-        agent with the labels has it.
-        """
-        return self.problem.intercept and (self.split != "features" or self.data.y is not None)
 
     @property
     def design(self) -> Design:
@@ -291,11 +358,6 @@ class Agent(Site, Generic[P]):
         they are round.
         """
         return self.centred if isinstance(self.centred, FarDesign) else self.design
-
-    @property
-    def labelled(self) -> int:
-        """The number of its labels: one for each of its rows, or none."""
-        return 0 if self.data.y is None else len(self.data.y)
 
     @cached_property
     def labels(self) -> FloatArray:
@@ -345,27 +407,6 @@ class Agent(Site, Generic[P]):
         if self.offset is None:
             return loss
         return Shifted(loss, self.offset)
-
-    @property
-    def _shift(self) -> float:
-        return 0.0 if self.statistics is None else self.statistics.shift
-
-    def lowered(self, w: FloatArray) -> FloatArray:
-        """A model for labels as they were given, with the intercept for lowered labels."""
-        return self._moved(w, -self._shift)
-
-    def raised(self, w: FloatArray) -> FloatArray:
-        """The inverse of `lowered`: a model of this run, for labels as they were given."""
-        return self._moved(w, self._shift)
-
-    def _moved(self, w: FloatArray, by: float) -> FloatArray:
-        if not by or not self.has_intercept:
-            return w
-        # In double precision: after a large shift, an intercept in single precision would have no
-        # digits left.
-        moved = w.astype(float)
-        moved[-1] += by
-        return moved
 
     def at(self, w: FloatArray, design: Design | None = None) -> Any:
         """The loss at w, in the coordinates of that design.
@@ -508,12 +549,6 @@ class Agent(Site, Generic[P]):
     def total(self) -> float:
         """n, once introduced."""
         return self.known.total
-
-    @property
-    def known(self) -> SummaryStatistics:
-        """The summary statistics, once introduced."""
-        assert self.statistics is not None, "the agents have not introduced themselves yet"
-        return self.statistics
 
     def weighted(self, v: FloatArray) -> FloatArray:
         """s∘v: one number per sample times its weight, in the precision of v."""

@@ -14,7 +14,7 @@ from coterie.data.table import Indices
 from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray
 from coterie.problems.problem import AnyProblem
-from coterie.run.agent import Agent, SummaryStatistics
+from coterie.run.agent import Agent, AgentForm, SummaryStatistics, with_data
 from coterie.run.certificate import Bound, Certificate, Participant, Point, certify, introduce
 from coterie.run.collectives import Protocol
 from coterie.run.disclosure import (
@@ -29,14 +29,14 @@ from coterie.run.disclosure import (
 from coterie.run.network import around_a_server
 from coterie.run.rounds import Outcome
 from coterie.run.setup import Setup, make_agent
-from coterie.run.site import Site
+from coterie.run.site import Site, SiteForm
 
 
 def finish(
     setup: Setup,
     outcome: Outcome,
     model: Any,
-    members: Sequence[Agent[AnyProblem]],
+    members: Sequence[AgentForm[AnyProblem]],
     participants: tuple[Participant, ...],
 ) -> Result:
     """The result of a run for the agents of this process, whose dual variables are in the
@@ -80,6 +80,23 @@ def agent_at(
     statistics: SummaryStatistics | None = None,
     network: Network | None = None,
 ) -> Agent[Any]:
+    """A party as an agent of that problem, where its table is; see `agent_form_at`."""
+    form = agent_form_at(
+        site, problem, split, columns=columns, statistics=statistics, network=network
+    )
+    agent: Agent[Any] = with_data(form)
+    return agent
+
+
+def agent_form_at(
+    site: SiteForm,
+    problem: AnyProblem,
+    split: str,
+    *,
+    columns: Indices | None = None,
+    statistics: SummaryStatistics | None = None,
+    network: Network | None = None,
+) -> AgentForm[Any]:
     """A party as an agent of that problem.
 
     columns     the places of its columns among those of all parties

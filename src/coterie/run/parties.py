@@ -16,7 +16,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -30,14 +30,15 @@ from coterie.data.pairing import refuse_unpaired
 from coterie.data.preparation.prepared import Prepared
 from coterie.data.preparation.recipes import Preparation
 from coterie.data.read import read_party
-from coterie.data.remote import Elsewhere, RemoteTable, Rows, Source
+from coterie.data.remote import Rows, Source
+from coterie.data.remote_table import AnyTable, RemoteTable
 from coterie.data.summary import TableSummary, check_together
 from coterie.engines import Engine, Run
 from coterie.engines import engine as find_engine
 from coterie.errors import InvalidData
 from coterie.networks import Network
 from coterie.numerics.threads import spread
-from coterie.run.agent import Agent, numbers_held, with_data
+from coterie.run.agent import AgentForm, numbers_held, with_data
 from coterie.run.bill import Bill
 from coterie.run.certificate import Point
 from coterie.run.checkpoint import Checkpoint
@@ -47,7 +48,7 @@ from coterie.run.network import around_a_server, make_network, wants_secure_sums
 from coterie.run.rounds import Conversation, Outcome, Watch, unwatched
 from coterie.run.settings import Limits, Settings
 from coterie.run.setup import Setup
-from coterie.run.site import NO_RULES, Rules, Site
+from coterie.run.site import NO_RULES, Rules, Site, SiteForm, site_of
 from coterie.run.tables import gather, in_one_piece, looked_at
 
 T = TypeVar("T")
@@ -129,7 +130,7 @@ class Parties(ABC):
     rules: Rules
     """Those on which all agreed."""
     bill: Bill
-    sites: Sequence[Site]
+    sites: Sequence[SiteForm]
     """Those whose rounds this process starts: all, or its own."""
 
     @property
@@ -176,7 +177,7 @@ class Parties(ABC):
         """
 
     @abstractmethod
-    def run_rounds(self, agents: Sequence[Agent[Any]], rounds: Rounds) -> Outcome:
+    def run_rounds(self, agents: Sequence[AgentForm[Any]], rounds: Rounds) -> Outcome:
         """Take the rounds of a fit; `agents` are those of `sites`."""
 
     @abstractmethod
@@ -248,7 +249,7 @@ class Hosted(Parties):
     rules: Rules
     bill: Bill
     engine: Engine
-    sites: tuple[Site, ...]
+    sites: tuple[SiteForm, ...]
     network: Network
     watching: Watching = field(default=_watching_nothing, repr=False, compare=False)
     adds_up: Engine | None = None
@@ -300,7 +301,7 @@ class Hosted(Parties):
         self.bill.restore(outcome.bill.state())
         return next((answer for answer in outcome.answers if answer is not None), None)
 
-    def run_rounds(self, agents: Sequence[Agent[Any]], rounds: Rounds) -> Outcome:
+    def run_rounds(self, agents: Sequence[AgentForm[Any]], rounds: Rounds) -> Outcome:
         setup = rounds.setup
         folder = setup.wanted.checkpoint
         saved = None if folder is None else Checkpoint(folder, rounds.identity())
@@ -338,10 +339,13 @@ class Hosted(Parties):
         if not any(isinstance(site.data, RemoteTable) for site in self.sites):
             return replace(self, cards=cards)
         forms = self.engine.ask([partial(_answer, _form, site) for site in self.sites])
-        sites = [
-            replace(site, data=replace(site.data, **_fields_of_form(form, name)))
-            for site, form, name in zip(self.sites, forms, self.names, strict=True)
-        ]
+        sites = []
+        for site, form, name in zip(self.sites, forms, self.names, strict=True):
+            known = site.data
+            if isinstance(known, RemoteTable):
+                table = known.seen_as(replace(form, name=name))
+                site = replace(site, data=table)
+            sites.append(site)
         return replace(self, cards=cards, sites=tuple(sites))
 
     def again(self, operation: Operation[Any]) -> Hosted:
@@ -444,7 +448,7 @@ def meet_elsewhere(
 
 
 def _met(
-    operation: Operation[Any], engine: Engine, tables: Sequence[Table], meeting: Meeting
+    operation: Operation[Any], engine: Engine, tables: Sequence[AnyTable], meeting: Meeting
 ) -> Hosted:
     if not tables:
         raise InvalidData("there are no parties. Give at least one.")
@@ -454,7 +458,7 @@ def _met(
     if split == "users":
         network = around_a_server(count)
     sites = [
-        Site(index, count, table, secure_sums=secure, rules=meeting.rules)
+        site_of(index, count, table, secure_sums=secure, rules=meeting.rules)
         for index, table in enumerate(tables)
     ]
     cards = _asked(engine, sites, _card)
@@ -472,13 +476,14 @@ def _unread(
     fetch: Callable[[], Table], name: str, shape: tuple[int, int] = (0, 0), part: str = ""
 ) -> RemoteTable:
     """A table that is made where the data is, and is kept there under a key of its own."""
-    return RemoteTable(Elsewhere(shape), name=name, fetch=fetch, key=uuid.uuid4().hex, part=part)
+    n, d = shape
+    return RemoteTable(name=name, fetch=fetch, n=n, d=d, key=uuid.uuid4().hex, part=part)
 
 
-def _known(table: Table, card: TableSummary) -> Table:
+def _known(table: AnyTable, card: TableSummary) -> AnyTable:
     """The table, as its card calls it and says how large it is."""
     if isinstance(table, RemoteTable):
-        return replace(table, name=card.name, X=Elsewhere((card.rows, card.columns)))
+        return replace(table, name=card.name, n=card.rows, d=card.columns)
     return replace(table, name=card.name)
 
 
@@ -489,7 +494,7 @@ def _read_there(operation: Operation[Any], source: Source, index: int, meeting: 
     return operation.alone(noted(table) if meeting.warn else table)
 
 
-def _asked(engine: Engine, sites: Sequence[Site], query: Callable[[Site], T]) -> list[T]:
+def _asked(engine: Engine, sites: Sequence[SiteForm], query: Callable[[Site], T]) -> list[T]:
     queries = [partial(_answer, query, site) for site in sites]
     if any(isinstance(site.data, RemoteTable) for site in sites):
         return engine.ask(queries)
@@ -501,16 +506,15 @@ def _call(query: Callable[[], T]) -> T:
     return query()
 
 
-def _answer(query: Callable[[Site], T], site: Site) -> T:
+def _answer(query: Callable[[Site], T], site: SiteForm) -> T:
     return query(with_data(site))
 
 
-def _mapped(site: Site, step: Callable[[Site], Table], part: str = "") -> Site:
-    if isinstance(site.data, RemoteTable):
-        known = site.data
-        table: Table = _unread(partial(_answer, step, site), known.name, known.X.shape, part)
-    else:
-        table = step(site)
+def _mapped(site: SiteForm, step: Callable[[Site], Table], part: str = "") -> SiteForm:
+    if isinstance(site, Site):
+        return replace(site, data=step(site), scratch={})
+    known = site.data
+    table = _unread(partial(_answer, step, site), known.name, (known.n, known.d), part)
     return replace(site, data=table, scratch={})
 
 
@@ -521,9 +525,3 @@ def _card(site: Site) -> TableSummary:
 def _form(site: Site) -> RemoteTable:
     """The names, shapes and types of a table, without its numbers."""
     return RemoteTable.of(site.data)
-
-
-def _fields_of_form(form: RemoteTable, name: str) -> dict[str, Any]:
-    """What is known of a table once its form is."""
-    found = {entry.name: getattr(form, entry.name) for entry in fields(Table)}
-    return {**found, "name": name}

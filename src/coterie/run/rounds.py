@@ -20,7 +20,7 @@ import numpy as np
 
 from coterie.errors import NumericalError, PartyLost, arithmetic, as_numerical
 from coterie.numerics.tuning import Tuning, tuned
-from coterie.run.agent import Agent, SummaryStatistics, changes_rows, form_batches
+from coterie.run.agent import Agent, AgentForm, SummaryStatistics, changes_rows, form_batches
 from coterie.run.batch import Batches, batches_of
 from coterie.run.bill import Bill
 from coterie.run.certificate import (
@@ -37,7 +37,7 @@ from coterie.run.certificate import (
 from coterie.run.checkpoint import Checkpoint, Snapshot
 from coterie.run.collectives import Protocol
 from coterie.run.settings import Limits
-from coterie.run.site import Site
+from coterie.run.site import SiteForm
 from coterie.run.statuses import Status
 from coterie.run.steps import Steps, Transport
 from coterie.run.stopping import (
@@ -51,6 +51,7 @@ from coterie.run.stopping import (
 from coterie.run.switching import Change, Switching
 
 T = TypeVar("T")
+F = TypeVar("F", bound=AgentForm[Any])
 Watch = Callable[[int, "Record | None"], object]
 """A function that a run calls with the round and the newest record, after every round and every
 certificate. If it returns True, the run stops.
@@ -145,7 +146,7 @@ class Conversation:
 
     @arithmetic()
     def on(
-        self, agents: Sequence[Site], transport: Transport, sent: dict[str, Any] | None = None
+        self, agents: Sequence[SiteForm], transport: Transport, sent: dict[str, Any] | None = None
     ) -> Outcome:
         """Run the protocol at these agents. The outcome has the answers; the bill counts one round
         if the purpose is "rounds".
@@ -163,7 +164,7 @@ class Conversation:
 
 @arithmetic()
 def run(
-    agents: Sequence[Agent[Any]],
+    agents: Sequence[AgentForm[Any]],
     steps: AnySteps,
     transport: Transport,
     limits: Limits,
@@ -190,15 +191,13 @@ def run(
     return loop.outcome(status, error)
 
 
-def introduced(
-    agents: Sequence[Agent[Any]], transport: Transport, purpose: str, **more: Any
-) -> list[Agent[Any]]:
+def introduced(agents: Sequence[F], transport: Transport, purpose: str, **more: Any) -> list[F]:
     """The agents after they have exchanged their first sums: each has the summary statistics, and
     these further fields.
     """
-    agents = [agent.problem.kind.local.evened(agent) for agent in agents]
+    agents = [_evened(agent) for agent in agents]
     form_batches(agents)
-    batches = batches_of(agents, ())
+    batches = batches_of(_here(agents), ())
     if batches is None:
         statistics = transport.take(introduce, [(agent,) for agent in agents], purpose)
     else:
@@ -207,9 +206,22 @@ def introduced(
         replace(agent, statistics=known, **more)
         for agent, known in zip(agents, statistics, strict=True)
     ]
-    if batches is not None and changes_rows(agents[0]):
+    if batches is not None and changes_rows(_here(agents)[0]):
         form_batches(agents)
     return agents
+
+
+def _evened(agent: F) -> F:
+    """The agent with rows of weight 0 after its own, if its table is here; see `Local.evened`."""
+    if not isinstance(agent, Agent):
+        return agent
+    evened: F = agent.problem.kind.local.evened(agent)
+    return evened
+
+
+def _here(agents: Sequence[AgentForm[Any]]) -> list[Agent[Any]]:
+    """The agents whose tables are here: none, if each collective is a job of its own."""
+    return [agent for agent in agents if isinstance(agent, Agent)]
 
 
 class RunLoop:
@@ -217,7 +229,7 @@ class RunLoop:
 
     def __init__(
         self,
-        agents: Sequence[Agent[Any]],
+        agents: Sequence[AgentForm[Any]],
         steps: AnySteps,
         transport: Transport,
         limits: Limits,
@@ -304,10 +316,13 @@ class RunLoop:
 
     def _go_on_with(self, steps: Steps) -> None:
         self.steps = steps
-        own = steps.together(self.agents[0])
+        here = _here(self.agents)
         self.batches = None
+        own = None
+        if here:
+            own = steps.together(here[0])
         if own is not None:
-            self.batches = batches_of(self.agents, own)
+            self.batches = batches_of(here, own)
 
     def _lowered(self, points: Sequence[Point] | None) -> list[Point] | None:
         """These points with the intercepts that belong to the lowered labels."""
@@ -376,7 +391,9 @@ class RunLoop:
             return
         self.t += 1
         if self.asynchronous:
-            self.states = self.transport.gossip(self.agents, list(self.states), self.steps, self.t)
+            self.states = self.transport.gossip(
+                _here(self.agents), list(self.states), self.steps, self.t
+            )
         else:
             self.states = self._round_taken()
         self.bill.end_round()
@@ -390,7 +407,7 @@ class RunLoop:
         first = self.t
         span = first, min(self.next_certificate, self.limits.max_rounds, self._affordable_end())
         self.states, self.t = self.transport.roam(
-            self.agents, list(self.states), self.steps, span, self._stop_reason
+            _here(self.agents), list(self.states), self.steps, span, self._stop_reason
         )
         for _ in range(self.t - first):
             self.bill.end_round()
@@ -444,6 +461,8 @@ class RunLoop:
         if self.batches is not None:
             return  # a method that computes agents in batches only sums
         for agent, state in zip(self.agents, self.states, strict=True):
+            if not isinstance(agent, Agent):
+                continue  # no process of its own stays to be asked
             if (message := self.steps.publish(agent, state)) is not None:
                 self.transport.publish(agent.index, message)
 
@@ -696,7 +715,7 @@ def _without_messages(
     return function(agent, *points)
 
 
-def _with_even_dual(agent: Agent[Any], point: Point) -> Point:
+def _with_even_dual(agent: AgentForm[Any], point: Point) -> Point:
     """A point with dual variables of the agent's own rows, as one with those of all rows in `data`;
     see `Local.evened`.
     """
@@ -705,7 +724,7 @@ def _with_even_dual(agent: Agent[Any], point: Point) -> Point:
     return replace(point, v=np.append(point.v, np.zeros(agent.data.n - agent.rows)))
 
 
-def _with_own_dual(agent: Agent[Any], point: Point) -> Point:
+def _with_own_dual(agent: AgentForm[Any], point: Point) -> Point:
     """The inverse of `_with_even_dual`."""
     if not agent.even or point.v is None:
         return point

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from coterie.data import Table
+from coterie.data.remote_table import AnyTable
 from coterie.data.summary import TableSummary
 from coterie.data.table import Indices, columns_of
 from coterie.errors import InvalidData, InvalidProblem
@@ -21,7 +22,7 @@ from coterie.networks import Network
 from coterie.numerics.acceleration import accelerated
 from coterie.numerics.arrays import as_number, digest
 from coterie.problems.problem import AnyProblem, K
-from coterie.run.agent import Agent
+from coterie.run.agent import Agent, AgentForm, with_data
 from coterie.run.method_choice import AUTO, Auto, Circumstances, MethodChoice
 from coterie.run.network import around_a_server, no_network
 from coterie.run.settings import Limits, Settings
@@ -231,21 +232,21 @@ def make_agents(
     """An agent for each table."""
     places = zip(tables, columns_of(tables), strict=True)
     return [
-        make_agent(k, table, columns, problem, split, graph, seed, secure_sums)
+        with_data(make_agent(k, table, columns, problem, split, graph, seed, secure_sums))
         for k, (table, columns) in enumerate(places)
     ]
 
 
 def make_agent(
     index: int,
-    table: Table,
+    table: AnyTable,
     columns: Indices,
     problem: AnyProblem,
     split: str,
     graph: Network,
     seed: int,
     secure_sums: bool = False,
-) -> Agent[Any]:
+) -> AgentForm[Any]:
     """One agent; split by features, its problem has the part of the penalty on its columns."""
     own = problem.restrict(columns) if split == "features" else problem.flattened(table.d)
     neighbours = () if graph.server else graph.neighbours(index)
@@ -253,6 +254,18 @@ def make_agent(
     if split == "users" and not graph.server:
         # The weights of its neighbours in the collaboration graph.
         ties = tuple(graph.weights.data[slice(*graph.weights.indptr[index : index + 2])].tolist())
-    return Agent(
+    if isinstance(table, Table):
+        return Agent(
+            index,
+            graph.agents,
+            table,
+            own,
+            split,
+            neighbours,
+            seed,
+            ties=ties,
+            secure_sums=secure_sums,
+        )
+    return AgentForm(
         index, graph.agents, table, own, split, neighbours, seed, ties=ties, secure_sums=secure_sums
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, get_args, get_origin
 
 from coterie.numerics.arrays import FloatArray
-from coterie.run.agent import Agent
+from coterie.run.agent import Agent, AgentForm
 from coterie.run.bill import Bill
 from coterie.run.certificate import Point
 from coterie.run.collectives import IndexArray, Protocol, Publication
@@ -107,7 +107,7 @@ class Steps(typing.Protocol[S]):
     def point(self, agent: Agent[Any], state: S) -> Point:
         """The model and the dual variables of the State."""
 
-    def expected_gap(self, agent: Agent[Any], state: S) -> float | None:
+    def expected_gap(self, agent: AgentForm[Any], state: S) -> float | None:
         """The gap that a certificate would show, if all agents know it without a message; else
         None.
         """

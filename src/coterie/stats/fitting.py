@@ -15,6 +15,7 @@ import numpy as np
 from coterie.api.result import Result
 from coterie.data import Table
 from coterie.data.preparation.prepared import Prepared
+from coterie.data.remote_table import AnyTable, RemoteTable
 from coterie.data.table import Indices, columns_in_turn
 from coterie.errors import InvalidInput
 from coterie.methods import METHODS, Method
@@ -23,7 +24,7 @@ from coterie.numerics.arrays import is_sparse, is_tensor
 from coterie.problems import points_of
 from coterie.problems.parts.data import Classes, by_rows, on_the_host
 from coterie.problems.problem import AnyProblem
-from coterie.run.agent import Agent
+from coterie.run.agent import AgentForm
 from coterie.run.certificate import Certificate, Participant, Point
 from coterie.run.disclosure import Case, discloses
 from coterie.run.finish import finish
@@ -32,11 +33,11 @@ from coterie.run.parties import Operation, Parties, Rounds
 from coterie.run.rounds import Outcome
 from coterie.run.settings import Settings
 from coterie.run.setup import Setup, make_agent, make_link, set_up, sizes_of, with_offset
-from coterie.run.site import Site
+from coterie.run.site import Site, SiteForm
 from coterie.run.statuses import Status
 
 T = TypeVar("T")
-P = TypeVar("P", bound=Parties)
+P = TypeVar("P", bound=Parties, covariant=True)
 
 
 def _wants_ranges(case: Case) -> bool:
@@ -80,7 +81,7 @@ class Fit(Fitting[Result[Any]]):
 
     before: Result | None = None
 
-    def together(self, ready: Ready[Any]) -> Result[Any]:
+    def together(self, ready: Ready[Parties]) -> Result[Any]:
         return fit(ready, self.problem, self.settings, before=self.before)
 
 
@@ -115,7 +116,7 @@ class Ready(Generic[P]):
 
 
 def fit(
-    ready: Ready[Any],
+    ready: Ready[Parties],
     problem: AnyProblem,
     settings: Settings,
     *,
@@ -170,7 +171,7 @@ def whole(result: Result[Any]) -> Result[Any]:
 # -- before the rounds -----------------------------------------------------------------------------
 
 
-def _set_up(ready: Ready[Any], problem: AnyProblem, settings: Settings) -> Setup:
+def _set_up(ready: Ready[Parties], problem: AnyProblem, settings: Settings) -> Setup:
     """The problem for this data, the network, and the method."""
     parties = ready.parties
     tables = [site.data for site in parties.sites]
@@ -193,8 +194,8 @@ def _set_up(ready: Ready[Any], problem: AnyProblem, settings: Settings) -> Setup
 def _for_tables(parties: Parties, problem: AnyProblem) -> AnyProblem:
     """The problem for these tables: some problems need the ranges of all parties' columns."""
     family = problem.kind.problems
-    tables = [site.data for site in parties.sites]
-    weighted = any(table.weights is not None for table in tables)
+    tables: list[AnyTable] = [site.data for site in parties.sites]
+    weighted = any("weights" in table.beside for table in tables)
     if not weighted and family.wants_ranges(problem):
         ranges = parties.ask(ranges_of, list[list[float]])
         tables = []
@@ -223,14 +224,21 @@ def _partition(parties: Parties) -> list[list[int]] | None:
     return [part.tolist() for part in known]
 
 
-def _on_gpu(tables: Sequence[Table]) -> bool:
+def _on_gpu(tables: Sequence[AnyTable]) -> bool:
     """Whether all rows are tensors on a GPU."""
-    return all(is_tensor(table.X) and table.X.is_cuda for table in tables)
+    return all(
+        isinstance(table, Table) and is_tensor(table.X) and table.X.is_cuda for table in tables
+    )
 
 
-def _on_tensors(tables: Sequence[Table]) -> set[str] | None:
+def is_on_tensors(table: AnyTable) -> bool:
+    """Whether the rows are tensors, as far as this process knows: of workers it does not."""
+    return isinstance(table, Table) and is_tensor(table.X)
+
+
+def _on_tensors(tables: Sequence[AnyTable]) -> set[str] | None:
     """The methods that take tensors as they are, if some rows are tensors."""
-    if not any(is_tensor(table.X) for table in tables):
+    if not any(is_on_tensors(table) for table in tables):
         return None
     return {name for name, method in METHODS.items() if method.tensors}
 
@@ -243,7 +251,7 @@ def _columns(parties: Parties) -> list[Indices]:
     return columns_in_turn(widths, in_order)
 
 
-def _agent(setup: Setup, places: Sequence[Indices], site: Site) -> Agent[AnyProblem]:
+def _agent(setup: Setup, places: Sequence[Indices], site: SiteForm) -> AgentForm[AnyProblem]:
     """The party as an agent of the problem."""
     method: Method[Any, Any] = setup.method
     table = _within_reach(site.data, method, setup.problem)
@@ -260,18 +268,20 @@ def _agent(setup: Setup, places: Sequence[Indices], site: Site) -> Agent[AnyProb
     )
 
 
-def _within_reach(table: Table, method: Method, problem: AnyProblem) -> Table:
+def _within_reach(table: AnyTable, method: Method, problem: AnyProblem) -> AnyTable:
     """The table where that method can compute with it: on the host, unless it takes tensors as they
     are.
     """
     as_it_is = method.tensors or problem.kind.for_matrices
-    if as_it_is or not is_tensor(table.X):
+    if as_it_is or isinstance(table, RemoteTable) or not is_tensor(table.X):
         return table
     (on_host,) = on_the_host([table])
     return by_rows(on_host)
 
 
-def _points(before: Result, ready: Ready[Any], agents: Sequence[Agent[AnyProblem]]) -> list[Point]:
+def _points(
+    before: Result, ready: Ready[Parties], agents: Sequence[AgentForm[AnyProblem]]
+) -> list[Point]:
     """The points at which agents start: the model and dual variables of an earlier result."""
     witness = before.certificate.witness
     if len(witness) != len(ready.parties.cards):
@@ -304,7 +314,7 @@ def _same_data(
 
 
 def _model(
-    ready: Ready[Any], setup: Setup, agents: Sequence[Agent[AnyProblem]], outcome: Outcome
+    ready: Ready[Parties], setup: Setup, agents: Sequence[AgentForm[AnyProblem]], outcome: Outcome
 ) -> Any:
     """The model, or this party's part of it."""
     problem = setup.problem

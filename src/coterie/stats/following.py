@@ -18,17 +18,17 @@ from coterie.api.result import Result
 from coterie.data import Table
 from coterie.data.table import columns_of
 from coterie.errors import InvalidProblem
-from coterie.numerics.arrays import FloatArray, is_tensor
+from coterie.numerics.arrays import FloatArray
 from coterie.problems import points_of
 from coterie.problems.parts.data import by_rows, on_the_host
 from coterie.problems.problem import AnyProblem, Problem
 from coterie.run.bill import Cost
-from coterie.run.finish import agent_at
+from coterie.run.finish import agent_form_at
 from coterie.run.method_choice import AUTO
 from coterie.run.parties import Parties
 from coterie.run.settings import Settings
 from coterie.run.site import Site
-from coterie.stats.fitting import Fitting, Ready, fit, whole
+from coterie.stats.fitting import Fitting, Ready, fit, is_on_tensors, whole
 from coterie.stats.folds import (
     Folds,
     class_counts,
@@ -80,7 +80,7 @@ class FollowPath(Fitting[Followed]):
     among: bool = False
     """Whether the parties are organisations: then a fit that fails ends the path."""
 
-    def together(self, ready: Ready[Any]) -> Followed:
+    def together(self, ready: Ready[Parties]) -> Followed:
         parties = ready.parties
         if ready.sent is not None:
             parties.bill.restore(ready.sent)
@@ -96,24 +96,25 @@ class FollowPath(Fitting[Followed]):
         validation = sent + parties.bill.total
         return Followed(strengths, tuple(results), scores, validation)
 
-    def _within_reach(self, ready: Ready[Any]) -> Ready[Any]:
+    def _within_reach(self, ready: Ready[Parties]) -> Ready[Parties]:
         """The parties with tables of which any method can take a part: tensors on the host."""
         tables = [site.data for site in ready.parties.sites]
         stay = self.problem.kind.data.on_device(ready.parties.split, False)
-        if stay or not any(is_tensor(table.X) for table in tables):
+        if stay or not any(is_on_tensors(table) for table in tables):
             return ready
         return ready.map(_on_the_host)
 
     # -- strengths ---------------------------------------------------------------------------------
 
-    def _grid(self, ready: Ready[Any]) -> tuple[float, ...]:
+    def _grid(self, ready: Ready[Parties]) -> tuple[float, ...]:
         """The strengths that suit the data."""
         problem, seed = ready.known(self.problem), self.settings.seed
         asked = partial(grid_of_strengths, problem, self.count, seed)
-        found: tuple[float, ...] = ready.parties.run_protocol(asked, "setup")
+        found = ready.parties.run_protocol(asked, "setup")
+        assert found is not None, "every party learns the strengths"
         return found
 
-    def _results(self, ready: Ready[Any], problems: Sequence[Problem[Any]]) -> list[Result]:
+    def _results(self, ready: Ready[Parties], problems: Sequence[Problem[Any]]) -> list[Result]:
         """A result for each problem, each from the one before."""
         results: list[Result] = []
         for place, problem in enumerate(problems):
@@ -123,7 +124,7 @@ class FollowPath(Fitting[Followed]):
             results.append(self._fit(ready, problem, settings, results, title=title))
         return results
 
-    def _at(self, place: int, ready: Ready[Any]) -> Settings:
+    def _at(self, place: int, ready: Ready[Parties]) -> Settings:
         """The settings of one strength, with a folder of its own for checkpoints."""
         settings = self.settings
         if not self.among:
@@ -135,7 +136,7 @@ class FollowPath(Fitting[Followed]):
 
     def _fit(
         self,
-        ready: Ready[Any],
+        ready: Ready[Parties],
         problem: Problem[Any],
         settings: Settings,
         results: Sequence[Result],
@@ -148,7 +149,7 @@ class FollowPath(Fitting[Followed]):
 
     # -- folds -------------------------------------------------------------------------------------
 
-    def _folds(self, ready: Ready[Any], cv: int) -> Folds:
+    def _folds(self, ready: Ready[Parties], cv: int) -> Folds:
         """Folds that have rows and, where labels are classes, leave rows of every class."""
         parties, classes = ready.parties, ready.classes
         rows = tuple(card.rows for card in parties.cards)
@@ -171,7 +172,7 @@ class FollowPath(Fitting[Followed]):
 
     def _scores(
         self,
-        ready: Ready[Any],
+        ready: Ready[Parties],
         problems: Sequence[Problem[Any]],
         results: Sequence[Result],
         folds: Folds,
@@ -218,13 +219,14 @@ def _strength_of(problem: Problem[Any]) -> tuple[str, float]:
     return name, float(settings[name])
 
 
-def _score(held_out: Ready[Any], problem: Problem[Any], result: Result) -> float:
+def _score(held_out: Ready[Parties], problem: Problem[Any], result: Result) -> float:
     """The mean loss on the rows that are kept back, at all parties."""
     parties = held_out.parties
     known = held_out.known(problem)
     models = _models(parties, known, result.model)
     protocol = partial(mean_loss, known, parties.split, models)
-    found: float = parties.run_protocol(protocol, "proof")
+    found = parties.run_protocol(protocol, "proof")
+    assert found is not None, "every party learns the mean loss"
     return found
 
 
@@ -234,13 +236,13 @@ def _models(parties: Parties, problem: AnyProblem, model: Any) -> dict[int, Floa
     """
     sites = parties.sites
     if parties.split != "features":
-        agents = [agent_at(site, problem, parties.split) for site in sites]
+        agents = [agent_form_at(site, problem, parties.split) for site in sites]
         points = points_of(model, agents, answers=parties.answers)
         return {site.index: point.w for site, point in zip(sites, points, strict=True)}
     if model.part is not None:
         return {site.index: np.append(model.coef_, model.intercept_) for site in sites}
     found = {}
     for site, block in zip(sites, columns_of([site.data for site in sites]), strict=True):
-        intercept = 0.0 if site.data.y is None else model.intercept_
+        intercept = 0.0 if site.data.outputs is None else model.intercept_
         found[site.index] = np.append(model.coef_[block], intercept)
     return found

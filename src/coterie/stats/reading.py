@@ -27,7 +27,8 @@ from coterie.data.check import (
 from coterie.data.keys import warn_caller
 from coterie.data.preparation.prepared import Prepared
 from coterie.data.preparation.recipes import Preparation
-from coterie.data.remote import RemoteTable, Source
+from coterie.data.remote import Source
+from coterie.data.remote_table import RemoteTable
 from coterie.data.summary import TableSummary
 from coterie.engines import Engine
 from coterie.numerics.arrays import digest
@@ -157,6 +158,6 @@ def form_of_table(site: Site) -> RemoteTable:
     return RemoteTable.of(
         table,
         known_digest=table.digest(),
-        known_nonzeros=table.nonzeros,
-        known_independence=table.independence,
+        nonzeros=table.nonzeros,
+        independence=table.independence,
     )

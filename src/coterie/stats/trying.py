@@ -23,8 +23,9 @@ from coterie.numerics.arrays import FloatArray, is_sparse
 from coterie.problems.personal.problem import Personal
 from coterie.problems.problem import AnyProblem
 from coterie.run.bill import Cost
+from coterie.run.parties import Parties
 from coterie.run.settings import Settings
-from coterie.run.site import Site
+from coterie.run.site import Site, sites_here
 from coterie.stats.choosing import (
     FOLDS,
     LINEAR,
@@ -42,7 +43,7 @@ from coterie.stats.choosing import (
 from coterie.stats.fitting import Fitting, Ready, fit, whole
 from coterie.stats.folds import counts_by_fold, leaves_enough, only, without
 
-FindReady = Callable[[AnyProblem, Settings], Ready[Any]]
+FindReady = Callable[[AnyProblem, Settings], Ready[Parties]]
 """Finds the parties, with tables as agents of such a problem take them."""
 
 
@@ -65,10 +66,10 @@ class Choose(Fitting[tuple[Choice, Cost]]):
     among: bool = False
     """Whether the parties are organisations: then a fit that fails ends the choice."""
 
-    def together(self, ready: Ready[Any]) -> tuple[Choice, Cost]:
+    def together(self, ready: Ready[Parties]) -> tuple[Choice, Cost]:
         return self.of_parties(ready, lambda problem, settings: ready)
 
-    def of_parties(self, ready: Ready[Any], find_ready: FindReady) -> tuple[Choice, Cost]:
+    def of_parties(self, ready: Ready[Parties], find_ready: FindReady) -> tuple[Choice, Cost]:
         """The same, where candidates of other kinds take other tables."""
         users = Users(ready, find_ready, self.settings, self.folds, self.among)
         chosen = choose(
@@ -88,7 +89,7 @@ class Choose(Fitting[tuple[Choice, Cost]]):
 class _Part:
     """One fold of the users that are here."""
 
-    kept: Ready[Any]
+    kept: Ready[Parties]
     """The rows to learn from."""
     held: Table
     """The rows that are kept back."""
@@ -102,7 +103,7 @@ class _Part:
 class Users:
     """Users and their folds: all of them, or one among others."""
 
-    ready: Ready[Any]
+    ready: Ready[Parties]
     find_ready: FindReady
     settings: Settings
     """What all candidates have in common."""
@@ -116,7 +117,7 @@ class Users:
     @property
     def tables(self) -> list[Table]:
         """The tables of the users that are here."""
-        return [site.data for site in self.ready.parties.sites]
+        return [site.data for site in sites_here(self.ready.parties.sites)]
 
     @property
     def cost(self) -> Cost:
@@ -148,7 +149,7 @@ class Users:
         key = problem.kind.name, fold
         ready = self.find_ready(problem, settings)
         if key not in self._parts:
-            sites = ready.parties.sites
+            sites = sites_here(ready.parties.sites)
             held = [only(site.data, self._folds_of(site), fold) for site in sites]
             places = np.repeat(np.arange(len(held)), [table.n for table in held])
             users = np.array([site.data.name for site in sites])[places]
@@ -171,7 +172,7 @@ class Users:
         if classes is not None:
             codes = np.array([-1.0, 1.0])
         enough = np.zeros((self.folds, len(codes)))
-        for site in self.ready.parties.sites:
+        for site in sites_here(self.ready.parties.sites):
             y = None if classes is None else site.data.y
             counts = counts_by_fold(y, self._folds_of(site), self.folds, codes)
             enough += leaves_enough(counts, site.rules.minimum)
@@ -182,7 +183,8 @@ class Users:
         parties = self.ready.parties
         if len(parties.sites) == len(parties.cards):
             return numbers
-        found: FloatArray = parties.run_protocol(partial(sums_of_choice, numbers), "proof")
+        found = parties.run_protocol(partial(sums_of_choice, numbers), "proof")
+        assert found is not None, "every party learns the sums"
         return found.astype(float)
 
 

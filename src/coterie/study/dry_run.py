@@ -20,7 +20,7 @@ from coterie.data.summary import TableSummary
 from coterie.errors import CoterieError
 from coterie.networks import star
 from coterie.problems.problem import AnyProblem
-from coterie.run.agent import Agent
+from coterie.run.agent import AgentForm
 from coterie.run.bill import Bill
 from coterie.run.collectives import Protocol
 from coterie.run.disclosure import Case, Counts, Guard, spare_of
@@ -160,7 +160,7 @@ class _Alone(Parties):
             self.guard.check(running, collective)
             reply = collective.x
 
-    def run_rounds(self, agents: Sequence[Agent[Any]], rounds: Rounds) -> Outcome:
+    def run_rounds(self, agents: Sequence[AgentForm[Any]], rounds: Rounds) -> Outcome:
         raise NotImplementedError("the rounds of a fit are counted by what methods declare")
 
     def answers(self, questions: Sequence[Callable[[], T]]) -> list[T]:

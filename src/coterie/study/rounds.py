@@ -10,7 +10,7 @@ from typing import Any
 
 from coterie.engines.processes import VERSIONS
 from coterie.errors import PartyLost, ProtocolError
-from coterie.run.agent import Agent
+from coterie.run.agent import AgentForm
 from coterie.run.checkpoint import Checkpoint
 from coterie.run.parties import Rounds
 from coterie.run.rounds import Control, Outcome, Start, Watch, never, run, unwatched
@@ -41,7 +41,7 @@ def take_rounds(
     session: Session,
     account: Account,
     reports: Reports,
-    agents: Sequence[Agent[Any]],
+    agents: Sequence[AgentForm[Any]],
     rounds: Rounds,
 ) -> Outcome:
     """Take the rounds of a fit with this party's agent."""

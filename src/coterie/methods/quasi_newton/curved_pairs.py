@@ -42,7 +42,7 @@ from coterie.numerics.local_loss import LocalLoss, Together
 from coterie.numerics.losses import Loss
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.problems.problem import Problem
-from coterie.run.agent import Agent
+from coterie.run.agent import Agent, AgentForm
 from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import Counts, triangle
 from coterie.stats.moments import unpacked
@@ -301,7 +301,7 @@ def _read(agent: Agent, state: CurvedState, received: FloatArray, single: bool) 
     return _Reply(sealed(sent), losses, softer)
 
 
-def expected_gap(agent: Agent, state: State) -> float | None:
+def expected_gap(agent: AgentForm, state: State) -> float | None:
     """The gap that a certificate would show with a ridge: ‖∇P‖² / 2λ."""
     strength = agent.problem.penalty.strong_convexity
     if not strength:

@@ -32,7 +32,7 @@ from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray, sealed
 from coterie.numerics.losses import Loss
 from coterie.problems.problem import Problem
-from coterie.run.agent import Agent
+from coterie.run.agent import Agent, AgentForm
 from coterie.run.certificate import Point
 from coterie.run.collectives import Protocol
 from coterie.run.disclosure import WEIGHTED_ROWS, Case, Counts, Disclosure
@@ -127,7 +127,7 @@ class LbfgsRows(QuasiNewton[State]):
             return ("images", "own")
         return ()
 
-    def expected_gap(self, agent: Agent, state: State) -> float | None:
+    def expected_gap(self, agent: AgentForm, state: State) -> float | None:
         if not curved_pairs.suits(agent.problem):
             return None
         return curved_pairs.expected_gap(agent, state)

@@ -58,7 +58,7 @@ from coterie.numerics.arrays import FloatArray, is_tensor, sealed, shared_result
 from coterie.numerics.kernels import barrier as kernel
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.problems.problem import Problem
-from coterie.run.agent import Agent
+from coterie.run.agent import Agent, AgentForm
 from coterie.run.certificate import Point
 from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import HESSIAN, TOTALS, Case, Counts, Disclosure, triangle
@@ -251,7 +251,7 @@ class InteriorPoint(Method[State, Rows]):
             v = on_path(agent, state.w, state.mu)[0]
         return Point(w, v.astype(agent.design.dtype, copy=False))
 
-    def expected_gap(self, agent: Agent, state: State) -> float | None:
+    def expected_gap(self, agent: AgentForm, state: State) -> float | None:
         """Return a share of the sum of all products, of rows and barrier: the gap of a row is
         p r ≤ p s, or q r ≤ q t.
         """

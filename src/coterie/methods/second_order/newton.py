@@ -23,7 +23,7 @@ from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray, sealed, shared_result, whole_number
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.problems.problem import Problem
-from coterie.run.agent import Agent
+from coterie.run.agent import Agent, AgentForm
 from coterie.run.certificate import Point
 from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import Case, Counts
@@ -127,7 +127,7 @@ class ProximalNewton(Method[State]):
     def check_step(self, agent: Agent, losses: float, t: int) -> None:
         """Refuse, in round t, data on which steps never end; n f is `losses` after a whole step."""
 
-    def expected_gap(self, agent: Agent, state: State) -> float | None:
+    def expected_gap(self, agent: AgentForm, state: State) -> float | None:
         if state.left:
             return state.left / TUNING.doubt
         return None

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from coterie.numerics.arrays import FloatArray
-from coterie.run.agent import Agent
+from coterie.run.agent import Agent, AgentForm
 from coterie.run.certificate import Point
 from coterie.run.collectives import Protocol, Publication
 from coterie.run.steps import Coordinate, Stateful, Steps
@@ -118,7 +118,7 @@ class Wrapper(Stateful[W], ABC):
         """Return the point of the image, which the method itself produced."""
         return self.steps.point(agent, state.image)
 
-    def expected_gap(self, agent: Agent, state: W) -> float | None:
+    def expected_gap(self, agent: AgentForm, state: W) -> float | None:
         """The value of the method itself."""
         return self.steps.expected_gap(agent, state.image)
 

@@ -16,7 +16,7 @@ from coterie.problems.parts.data import Classes
 from coterie.problems.parts.models import Models
 from coterie.problems.problem import Problem
 from coterie.problems.rows import stray_intercept
-from coterie.run.agent import Agent
+from coterie.run.agent import AgentForm
 from coterie.run.certificate.bound import Point
 from coterie.run.rounds import Outcome
 
@@ -32,7 +32,7 @@ class LowRankModels(Models[Problem[Task], LowRankModel]):
     """
 
     def shapes(
-        self, model: LowRankModel, members: Sequence[Agent[Problem[Task]]]
+        self, model: LowRankModel, members: Sequence[AgentForm[Problem[Task]]]
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Rows and columns of the matrix."""
         agent = members[0]
@@ -43,7 +43,7 @@ class LowRankModels(Models[Problem[Task], LowRankModel]):
     def _points(
         self,
         model: LowRankModel,
-        members: Sequence[Agent[Problem[Task]]],
+        members: Sequence[AgentForm[Problem[Task]]],
         witness: Sequence[FloatArray] | None,
     ) -> list[Point]:
         problem = members[0].problem
@@ -64,7 +64,7 @@ class LowRankModels(Models[Problem[Task], LowRankModel]):
     def assemble(
         self,
         outcome: Outcome,
-        members: Sequence[Agent[Problem[Task]]],
+        members: Sequence[AgentForm[Problem[Task]]],
         problem: Problem[Task],
         classes: Classes,
     ) -> LowRankModel:
@@ -86,7 +86,7 @@ class LowRankModels(Models[Problem[Task], LowRankModel]):
         )
 
     def unproven(
-        self, model: LowRankModel, members: Sequence[Agent[Problem[Task]]], own: Sequence[float]
+        self, model: LowRankModel, members: Sequence[AgentForm[Problem[Task]]], own: Sequence[float]
     ) -> Iterator[str]:
         """Also singular values and vectors that are not those of W: the proof covers the product
         only.

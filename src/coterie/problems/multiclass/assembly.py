@@ -16,7 +16,7 @@ from coterie.problems.parts.data import Classes
 from coterie.problems.parts.models import Models
 from coterie.problems.problem import Problem
 from coterie.problems.rows import stray_intercept
-from coterie.run.agent import Agent
+from coterie.run.agent import AgentForm
 from coterie.run.certificate.bound import Point
 from coterie.run.rounds import Outcome
 
@@ -29,7 +29,7 @@ class MulticlassModels(Models[Problem[Softmax], MulticlassModel]):
     prepares = True
 
     def shapes(
-        self, model: MulticlassModel, members: Sequence[Agent[Problem[Softmax]]]
+        self, model: MulticlassModel, members: Sequence[AgentForm[Problem[Softmax]]]
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Classes and columns."""
         agent = members[0]
@@ -38,7 +38,7 @@ class MulticlassModels(Models[Problem[Softmax], MulticlassModel]):
     def _points(
         self,
         model: MulticlassModel,
-        members: Sequence[Agent[Problem[Softmax]]],
+        members: Sequence[AgentForm[Problem[Softmax]]],
         witness: Sequence[FloatArray] | None,
     ) -> list[Point]:
         W = model.coef_.T.astype(float)
@@ -64,7 +64,7 @@ class MulticlassModels(Models[Problem[Softmax], MulticlassModel]):
     def assemble(
         self,
         outcome: Outcome,
-        members: Sequence[Agent[Problem[Softmax]]],
+        members: Sequence[AgentForm[Problem[Softmax]]],
         problem: Problem[Softmax],
         classes: Classes,
     ) -> MulticlassModel:
@@ -74,7 +74,7 @@ class MulticlassModels(Models[Problem[Softmax], MulticlassModel]):
         count = len(classes)
         W = outcome.points[0].w.reshape(-1, count)
         transposed = W[: data.d].T
-        coef = np.ascontiguousarray(stored(transposed, data.X.dtype))
+        coef = np.ascontiguousarray(stored(transposed, data.precision))
         if problem.intercept:
             intercept = W[-1].astype(float)
         else:
@@ -84,7 +84,7 @@ class MulticlassModels(Models[Problem[Softmax], MulticlassModel]):
     def unproven(
         self,
         model: MulticlassModel,
-        members: Sequence[Agent[Problem[Softmax]]],
+        members: Sequence[AgentForm[Problem[Softmax]]],
         own: Sequence[float],
     ) -> Iterator[str]:
         yield from stray_intercept(model)

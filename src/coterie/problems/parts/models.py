@@ -12,7 +12,7 @@ from coterie.errors import InvalidInput
 from coterie.numerics.arrays import FloatArray
 from coterie.problems.parts.data import Classes
 from coterie.problems.problem import K, Problem
-from coterie.run.agent import Agent
+from coterie.run.agent import Agent, AgentForm
 from coterie.run.certificate.bound import Point
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Models(ABC, Generic[K, M]):
 
     @abstractmethod
     def assemble(
-        self, outcome: Outcome, members: Sequence[Agent[K]], problem: K, classes: Classes
+        self, outcome: Outcome, members: Sequence[AgentForm[K]], problem: K, classes: Classes
     ) -> M:
         """The model, or the part that these agents know, if some are missing."""
 
@@ -46,7 +46,7 @@ class Models(ABC, Generic[K, M]):
     def points(
         self,
         model: M,
-        members: Sequence[Agent[K]],
+        members: Sequence[AgentForm[K]],
         witness: Sequence[FloatArray] | None = None,
     ) -> list[Point]:
         """The point of each of these agents for that model and those dual variables; it reads no
@@ -70,25 +70,25 @@ class Models(ABC, Generic[K, M]):
 
     @abstractmethod
     def shapes(
-        self, model: M, members: Sequence[Agent[K]]
+        self, model: M, members: Sequence[AgentForm[K]]
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The numbers of coefficients of the model, and those that these agents' data needs."""
 
     @abstractmethod
     def _points(
-        self, model: M, members: Sequence[Agent[K]], witness: Sequence[FloatArray] | None
+        self, model: M, members: Sequence[AgentForm[K]], witness: Sequence[FloatArray] | None
     ) -> list[Point]:
         """The points of a model that has the right shape."""
 
     def settled(
-        self, model: M, members: Sequence[Agent[K]], points: list[Point], own: Sequence[float]
+        self, model: M, members: Sequence[AgentForm[K]], points: list[Point], own: Sequence[float]
     ) -> list[Point]:
         """The points of these agents, given every agent's own number."""
         return points
 
     # -- one number of each agent ------------------------------------------------------------------
 
-    def has_own_number(self, agent: Agent[K]) -> bool:
+    def has_own_number(self, agent: AgentForm[K]) -> bool:
         """Whether the model needs one number of each agent's data in addition to the points: its
         `own_number`.
         """
@@ -121,7 +121,7 @@ class Models(ABC, Generic[K, M]):
         return problem
 
     def unproven(
-        self, model: M, members: Sequence[Agent[K]], own: Sequence[float]
+        self, model: M, members: Sequence[AgentForm[K]], own: Sequence[float]
     ) -> Iterator[str]:
         """Objections to parts of a model that the proof does not cover, because the problem does
         not use them; `own` has the number of each agent, where points do not depend on it.

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
-from coterie.data import Table
+from coterie.data.remote_table import AnyTable
 from coterie.problems.parts.data import Classes
 from coterie.problems.problem import K
 
@@ -53,7 +53,7 @@ class Problems(Generic[K]):
         """Whether `for_tables` needs the least and the largest value of every column."""
         return False
 
-    def for_tables(self, problem: K, tables: Sequence[Table]) -> K:
+    def for_tables(self, problem: K, tables: Sequence[AnyTable]) -> K:
         """The problem, once the data is known. Tables of the columns' ranges suffice."""
         return problem
 

@@ -16,7 +16,7 @@ from coterie.problems.parts.data import Classes
 from coterie.problems.parts.models import Models
 from coterie.problems.personal.model import PersonalModel
 from coterie.problems.personal.problem import Personal, user_loss
-from coterie.run.agent import Agent
+from coterie.run.agent import Agent, AgentForm
 from coterie.run.certificate.bound import Point
 from coterie.run.rounds import Outcome
 
@@ -28,7 +28,7 @@ class PersonalModels(Models[Personal, PersonalModel]):
     """A point is one user's model; what accompanies it is the user's row of the graph."""
 
     def shapes(
-        self, model: PersonalModel, members: Sequence[Agent[Personal]]
+        self, model: PersonalModel, members: Sequence[AgentForm[Personal]]
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """One coefficient a base predictor."""
         problem = members[0].problem
@@ -37,7 +37,7 @@ class PersonalModels(Models[Personal, PersonalModel]):
     def _points(
         self,
         model: PersonalModel,
-        members: Sequence[Agent[Personal]],
+        members: Sequence[AgentForm[Personal]],
         witness: Sequence[FloatArray] | None,
     ) -> list[Point]:
         if len(members) < members[0].count:
@@ -63,7 +63,7 @@ class PersonalModels(Models[Personal, PersonalModel]):
     def assemble(
         self,
         outcome: Outcome,
-        members: Sequence[Agent[Personal]],
+        members: Sequence[AgentForm[Personal]],
         problem: Personal,
         classes: Classes,
     ) -> PersonalModel:
@@ -81,7 +81,7 @@ class PersonalModels(Models[Personal, PersonalModel]):
             coef, users, weights, confidence, losses, problem, classes, data.columns, data.d
         )
 
-    def has_own_number(self, agent: Agent[Personal]) -> bool:
+    def has_own_number(self, agent: AgentForm[Personal]) -> bool:
         return True
 
     def own_number(self, agent: Agent[Personal], w: FloatArray) -> float:
@@ -114,7 +114,7 @@ class PersonalModels(Models[Personal, PersonalModel]):
         return model.problem
 
     def unproven(
-        self, model: PersonalModel, members: Sequence[Agent[Personal]], own: Sequence[float]
+        self, model: PersonalModel, members: Sequence[AgentForm[Personal]], own: Sequence[float]
     ) -> Iterator[str]:
         """What was computed of each user's rows beside its model."""
         first = members[0].data

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from coterie.data import Table
+from coterie.data.remote_table import AnyTable
 from coterie.errors import InvalidProblem
 from coterie.networks import Network
 from coterie.problems.kind import Kind
@@ -45,7 +45,7 @@ class PersonalProblems(Problems[Personal]):
     def wants_ranges(self, problem: Personal) -> bool:
         return problem.predictors == "stumps"
 
-    def for_tables(self, problem: Personal, tables: Sequence[Table]) -> Personal:
+    def for_tables(self, problem: Personal, tables: Sequence[AnyTable]) -> Personal:
         return problem.on(tables)
 
     def for_graph(self, problem: Personal, graph: Network) -> Personal:

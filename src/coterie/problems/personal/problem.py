@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from coterie.data import Table
+from coterie.data.remote_table import AnyTable
 from coterie.errors import InvalidData, InvalidProblem, NumericalError, UnknownName
 from coterie.numerics.arrays import FloatArray, as_number, whole_number
 from coterie.numerics.kernels.boosting import log_sum, slope
@@ -164,11 +165,11 @@ class Personal(AnyProblem):
         )
         return Personal(**{**{name: getattr(self, name) for name in own}, **changes})
 
-    def on(self, tables: Sequence[Table]) -> Personal:
+    def on(self, tables: Sequence[AnyTable]) -> Personal:
         """The same problem with predictors for these columns; stumps take the value ranges of all
         users together.
         """
-        weighted = [table.name for table in tables if table.weights is not None]
+        weighted = [table.name for table in tables if "weights" in table.beside]
         if weighted:
             raise InvalidData(
                 f"personal models take no sample weights, but {weighted[0]!r} has some. Leave "
@@ -178,7 +179,9 @@ class Personal(AnyProblem):
             return self
         if self.predictors == "linear":
             return self.but(predictors=Linear(tables[0].d, not self.hinge))
-        ranges = [_ranges(table) for table in tables if table.n]
+        here = [table for table in tables if isinstance(table, Table)]
+        assert len(here) == len(tables), "`ranges_of` has the ranges of tables at workers"
+        ranges = [_ranges(table) for table in here if table.n]
         lower, upper = (
             pick([r[side] for r in ranges], axis=0) for side, pick in ((0, np.min), (1, np.max))
         )

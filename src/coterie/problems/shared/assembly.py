@@ -14,7 +14,7 @@ from coterie.problems.parts.models import Models
 from coterie.problems.rows import check_duals, dual_of, stray_intercept
 from coterie.problems.shared.model import SharedModel
 from coterie.problems.shared.problem import Shared
-from coterie.run.agent import Agent
+from coterie.run.agent import AgentForm
 from coterie.run.certificate.bound import Point
 from coterie.run.rounds import Outcome
 
@@ -25,7 +25,7 @@ class SharedModels(Models[Shared, SharedModel]):
     """
 
     def shapes(
-        self, model: SharedModel, members: Sequence[Agent[Shared]]
+        self, model: SharedModel, members: Sequence[AgentForm[Shared]]
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """One coefficient a column."""
         return (len(model.coef_),), (members[0].data.d,)
@@ -33,7 +33,7 @@ class SharedModels(Models[Shared, SharedModel]):
     def _points(
         self,
         model: SharedModel,
-        members: Sequence[Agent[Shared]],
+        members: Sequence[AgentForm[Shared]],
         witness: Sequence[FloatArray] | None,
     ) -> list[Point]:
         if len(model.users) != len(members):
@@ -51,7 +51,11 @@ class SharedModels(Models[Shared, SharedModel]):
         return points
 
     def assemble(
-        self, outcome: Outcome, members: Sequence[Agent[Shared]], problem: Shared, classes: Classes
+        self,
+        outcome: Outcome,
+        members: Sequence[AgentForm[Shared]],
+        problem: Shared,
+        classes: Classes,
     ) -> SharedModel:
         """The common model, and the deviations of these users."""
         data = members[0].data
@@ -68,7 +72,7 @@ class SharedModels(Models[Shared, SharedModel]):
         )
 
     def unproven(
-        self, model: SharedModel, members: Sequence[Agent[Shared]], own: Sequence[float]
+        self, model: SharedModel, members: Sequence[AgentForm[Shared]], own: Sequence[float]
     ) -> Iterator[str]:
         """Also the intercept of a single user."""
         yield from stray_intercept(model)

@@ -21,7 +21,7 @@ from coterie.problems.survival.methods import CoxNewton
 from coterie.problems.survival.model import SurvivalModel
 from coterie.problems.survival.proof import SurvivalProof
 from coterie.problems.survival.report import SurvivalReport
-from coterie.run.agent import Agent
+from coterie.run.agent import Agent, AgentForm
 from coterie.run.rounds import Outcome
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class SurvivalModels(VectorModels[Problem[Cox], SurvivalModel]):
     def assemble(
         self,
         outcome: Outcome,
-        members: Sequence[Agent[Problem[Cox]]],
+        members: Sequence[AgentForm[Problem[Cox]]],
         problem: Problem[Cox],
         classes: Classes,
     ) -> SurvivalModel:

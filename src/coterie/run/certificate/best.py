@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from coterie.numerics.arrays import FloatArray
-from coterie.run.agent import Agent
+from coterie.run.agent import Agent, AgentForm
 from coterie.run.certificate.bound import Bound, Point
 
 
@@ -84,7 +84,7 @@ def _better(new: Bound, old: Bound) -> bool:
     return new.gap <= old.gap
 
 
-def is_as_people_know_it(agent: Agent[Any], point: Point) -> bool:
+def is_as_people_know_it(agent: AgentForm[Any], point: Point) -> bool:
     """Whether `as_people_know_it` leaves the point as it is; this needs no data."""
     return agent.raised(point.w) is point.w and not agent.problem.kind.models.has_own_number(agent)
 

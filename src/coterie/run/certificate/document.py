@@ -20,7 +20,7 @@ from coterie.numerics.arrays import FloatArray, digest
 from coterie.numerics.threads import spread
 from coterie.run.agent import SummaryStatistics, numbers_held
 from coterie.run.certificate.bound import Bound
-from coterie.run.site import Site
+from coterie.run.site import SiteForm
 from coterie.run.stages import counting
 
 ROUNDING = 1e-14
@@ -269,11 +269,11 @@ def _decode(coded: Mapping[str, Any]) -> FloatArray:
     return v
 
 
-def participants(agents: Sequence[Site]) -> tuple[Participant, ...]:
+def participants(agents: Sequence[SiteForm]) -> tuple[Participant, ...]:
     """The parties with these tables, and the digests of the tables."""
     rows = sum(agent.data.n for agent in agents)
 
-    def hashed(agent: Site) -> str:
+    def hashed(agent: SiteForm) -> str:
         return agent.data.digest()
 
     digests = spread(counting(hashed, "hashing", len(agents), rows), agents, numbers_held(agents))

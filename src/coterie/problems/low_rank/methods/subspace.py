@@ -58,7 +58,7 @@ from coterie.problems.low_rank.tasks import Information, Task
 from coterie.problems.low_rank.tasks.task import INFORMATION
 from coterie.problems.low_rank.tasks.weighted import Weighted, Weights, weighing
 from coterie.problems.problem import Problem
-from coterie.run.agent import Agent
+from coterie.run.agent import Agent, AgentForm
 from coterie.run.certificate import Point
 from coterie.run.certificate.intercepts import as_array, information_of, put_together, taken_apart
 from coterie.run.collectives import Protocol, Sum
@@ -172,7 +172,7 @@ class DfwSubspace(Method[State, Problem[Task]]):
     def adapted(self, problem: Problem[Task]) -> tuple[DfwSubspace, Problem[Task]]:
         return replace(self, stages=problem.loss.stages), problem
 
-    def expected_gap(self, agent: Agent[Problem[Task]], state: State) -> float | None:
+    def expected_gap(self, agent: AgentForm[Problem[Task]], state: State) -> float | None:
         if state.stage < self.stages:
             return math.inf
         return None

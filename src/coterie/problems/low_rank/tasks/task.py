@@ -37,6 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.data import Table
+from coterie.data.remote_table import AnyTable
 from coterie.errors import InvalidData
 from coterie.numerics.arrays import FloatArray, host
 from coterie.numerics.backends import backend
@@ -230,12 +231,9 @@ class Task(Fit):
         """The number of columns of W, if that does not depend on the data."""
         raise NotImplementedError
 
-    def size(self, table: Table) -> tuple[int, int]:
+    def size(self, table: AnyTable) -> tuple[int, int]:
         """(d, m): the size of W."""
-        if table.y is None:
-            labels = 1
-        else:
-            labels = math.prod(table.y.shape[1:])
+        labels = math.prod(table.outputs or ())
         return self.size_for(table.d, labels)
 
     @abstractmethod

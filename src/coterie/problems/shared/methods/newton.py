@@ -29,7 +29,7 @@ from coterie.numerics.arrays import FloatArray, sealed
 from coterie.problems.problem import Problem
 from coterie.problems.shared.methods.deviations import best_dual, deviation, reduced
 from coterie.problems.shared.methods.shared import check_shared, parts_of, shared_point
-from coterie.run.agent import Agent
+from coterie.run.agent import Agent, AgentForm
 from coterie.run.certificate import Point
 from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import TOTALS, Disclosure
@@ -126,7 +126,7 @@ class SharedNewton(ProximalNewton):
     def together(self, agent: Agent) -> tuple[str, ...] | None:
         return ("own",)
 
-    def expected_gap(self, agent: Agent, state: State) -> float | None:
+    def expected_gap(self, agent: AgentForm, state: State) -> float | None:
         # A certificate costs a number per column, a round one per two columns.
         return None
 
