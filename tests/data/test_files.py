@@ -435,3 +435,15 @@ def test_a_limit_below_the_data_is_kept(method, loss, tmp_path):
     """
     _, status, mapped, _, _ = fitted(tmp_path, 250_000, 200, loss, method, limit=0.5)
     assert (status, mapped) == ("optimal", True)
+
+
+def test_a_csv_file_without_rows_is_a_party_without_rows(tmp_path):
+    pd.DataFrame({"age": [1.0, 2.0, 4.0], "y": [2.0, 3.0, 5.0]}).to_csv(
+        tmp_path / "north.csv", index=False
+    )
+    (tmp_path / "south.csv").write_text("age,y\n")
+    tables = [co.read(tmp_path / f"{name}.csv", target="y") for name in ("north", "south")]
+    result = co.solve(co.Problem("squared", "l2", 1e-3), tables, progress=False)
+    alone = co.solve(co.Problem("squared", "l2", 1e-3), tables[:1], progress=False)
+    assert tables[1].n == 0
+    np.testing.assert_allclose(result.model.coef_, alone.model.coef_, rtol=1e-6)

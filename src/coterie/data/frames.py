@@ -168,6 +168,8 @@ def _labels(values: dict[str, npt.NDArray[Any]], party: str) -> npt.NDArray[Any]
 
 def _numbers(series: Series, party: str, column: str) -> npt.NDArray[Any]:
     """Read a column of X: numbers or booleans, none missing."""
+    if len(series) == 0 and series.dtype == nw.Unknown:
+        return np.empty(0)  # a CSV file without rows has no types
     _refuse_missing(series, party, column)
     if not (series.dtype.is_numeric() or series.dtype == nw.Boolean):
         fix = "Encode it (prepare, with one-hot)"
