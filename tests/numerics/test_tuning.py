@@ -382,6 +382,8 @@ PLAIN = {
     "problems/low_rank/methods/small_ball.py: FLAT": "how numbers round",
     "problems/low_rank/methods/small_ball.py: POWER": "how exactly a step length is known",
     "problems/low_rank/methods/subspace.py: NEGLIGIBLE": "how numbers round",
+    "problems/shared/methods/deviations.py: NEGLIGIBLE": "how numbers round",
+    "problems/shared/methods/shared.py: TINY": "a divisor for no rows",
     "methods/second_order/working_set.py: SINGLE_PRECISION": "how numbers round",
 }
 """Numbers at module level that steer nothing, and what they are."""

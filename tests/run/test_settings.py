@@ -92,7 +92,7 @@ def test_the_intercept():
 
 def test_the_number_of_agents():
     assert f"(default {Data.pieces})" in HELP["agents"]
-    assert f"({Data.pieces})" in co.solve.__doc__
+    assert f"default={Data.pieces}" in co.solve.__doc__
     assert f"({Data.pieces})" in co.LinearRegressor.__doc__
 
 
