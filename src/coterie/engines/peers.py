@@ -1,8 +1,9 @@
-"""Peers on one machine: a process per agent, and mutual TLS between them, as between organisations.
+"""Run one process per agent on this machine, with mutual TLS between processes.
 
-Each process gets its own agent's data and nothing else. It is what `coterie agent` does for several
-organisations, for a program that has all the data and wants to know how that would go; keys are
-made for the run and forgotten after it.
+Each process gets only the data of its own agent. The engine does on one machine what
+`coterie agent` does for several organisations. It is for a program that has all the data, and tests
+how a run between organisations would behave. The engine makes keys for each run, and deletes them
+after it.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from coterie.errors import InvalidInput, MissingExtra, PartyLost
 from coterie.run.rounds import Outcome
 
 LAST_SECONDS = 2.0
-"""For a process to end by itself, after a run in which all went well."""
+"""Seconds that a process has to end by itself after a run without errors."""
 
 
 @dataclass(frozen=True)
 class Peers(Supervised):
-    """A process per agent on this machine, talking over mutual TLS."""
+    """Run each agent in a process on this machine; processes communicate over mutual TLS."""
 
     name: ClassVar[str] = "peers"
     summary: ClassVar[str] = (
@@ -53,8 +54,10 @@ class Peers(Supervised):
 
 
 def _refuse_repeated_script() -> None:
-    """Refuse to start processes in a process that is being started: it imports the user's script,
-    and a script without a guard begins the same fit again.
+    """Refuse to start processes in a process that is itself starting.
+
+    A starting process imports the user's script. A script without a guard would begin the same fit
+    again.
     """
     if getattr(mp.current_process(), "_inheriting", False):
         raise InvalidInput(
@@ -64,7 +67,7 @@ def _refuse_repeated_script() -> None:
 
 
 class _Children:
-    """Processes of this machine, each at the other end of a pipe."""
+    """Child processes on this machine, each connected by a pipe."""
 
     def __init__(self, spec: RunSpec, specs: Sequence[ProcessSpec], deadline: float):
         from coterie.transport.keys import load_keys, provide_all
@@ -132,8 +135,8 @@ class _Children:
 def _child(
     pipe: Connection, spec: RunSpec, own: ProcessSpec, run_id: str, deadline: float, keys: Any
 ) -> None:
-    """The whole run, as one process sees it."""
-    # Ctrl-C reaches all processes of a terminal; the one that started the run decides.
+    """Run one process of the engine, from start to end."""
+    # Ctrl-C reaches all processes of a terminal. Only the process that started the run handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     stop = threading.Event()
 

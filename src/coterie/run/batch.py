@@ -1,10 +1,11 @@
-"""Small agents of one process that take a round as one: numpy is called once for all of them.
+"""Compute the rounds of small agents of one process together, in batches.
 
-Scores, dual variables and messages of a `BatchedAgent` have an axis for its members in front:
-scores have the shape (members, rows), messages (members, numbers). Numbers that all agents share (a
-model, an aggregate) have no such axis. A method whose rounds are written for the last axes serves
-one agent and a batch; it says so in `Steps.together`. The operations and their order are those of
-an agent that is alone, so the bits are the same.
+A batch calls numpy once for all its members. Scores, dual variables and messages of a
+`BatchedAgent` have an axis for its members in front: scores have the shape (members, rows),
+messages (members, numbers). Numbers that all agents share (a model, an aggregate) have no such
+axis. A method whose rounds are written for the last axes serves one agent and a batch;
+`Steps.together` declares it. A batch does the operations of a single agent in the same order, so
+the bits are the same.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from coterie.run.steps import Transport
 
 @dataclass(frozen=True)
 class BatchedAgent(Agent):
-    """Agents of one shape, as if they were one."""
+    """Agents with tables of one shape, with the interface of one agent."""
 
     members: Sequence[Agent] = ()
     batch: Batch | None = None
 
     @classmethod
     def of(cls, agents: Sequence[Agent], batch: Batch) -> BatchedAgent:
-        """The members of a batch, in its order."""
+        """Return the batched agent of these agents, which are in the order of the batch."""
         known = {field.name: getattr(agents[0], field.name) for field in fields(Agent)}
         batch.scratch.setdefault("design", BatchDesign(batch.X, agents[0].design))
         known["scratch"] = batch.scratch
@@ -50,7 +51,7 @@ class BatchedAgent(Agent):
 
     @property
     def own_rows(self) -> Any:
-        """The number of own rows of each member."""
+        """Number of own rows of each member."""
         return np.array([agent.own_rows for agent in self.members])
 
     @property
@@ -78,7 +79,7 @@ class BatchedAgent(Agent):
 
     @cached_property
     def weight(self) -> Any:
-        """The weight of each member, or the one that all members have."""
+        """Weight of each member; one number where all members have the same weight."""
         if self._batch.weights is None:
             return float(self.data.n)
         return self._batch.weights.sum(axis=1)
@@ -111,10 +112,10 @@ class BatchedAgent(Agent):
 
 
 class Batches:
-    """All agents of a process: batches, and agents that are alone."""
+    """All agents of a process: batched agents and single agents."""
 
     def __init__(self, agents: Sequence[Agent], own: tuple[str, ...]):
-        """`own`: the fields of a State that members of a batch do not share."""
+        """Gather the agents. `own` names the fields of a State that members do not share."""
         self.own = own
         self.agents = list[Agent]()
         self.places = list[IndexArray]()
@@ -130,7 +131,7 @@ class Batches:
         protocol: Callable[[Agent], Protocol[SummaryStatistics]],
         purpose: str,
     ) -> list[SummaryStatistics]:
-        """The summary statistics of each agent."""
+        """Compute the summary statistics of each agent."""
         found = transport.confer([protocol(agent) for agent in self.agents], self.places, purpose)
         statistics: list[Any] = [None] * sum(map(len, self.places))
         for known, places in zip(found, self.places, strict=True):
@@ -139,7 +140,7 @@ class Batches:
         return statistics
 
     def start(self, transport: Transport, step: Callable[..., Protocol[Any]]) -> States:
-        """The first States."""
+        """Compute the first States."""
         return States(
             transport.confer([step(agent) for agent in self.agents], self.places, "setup"), self
         )
@@ -151,7 +152,7 @@ class Batches:
         states: Sequence[Any],
         points: Sequence[Point],
     ) -> States:
-        """The first States, moved to the points of another run."""
+        """Return the first States, moved to the points of another run (warm start)."""
         moved = []
         members = zip(self.agents, self._all_gathered(states), self.places, strict=True)
         for agent, state, places in members:
@@ -166,7 +167,7 @@ class Batches:
         states: Sequence[Any],
         t: int,
     ) -> States:
-        """The States after round t."""
+        """Compute the States after round t."""
         members = zip(self.agents, self._all_gathered(states), strict=True)
         protocols = [step(agent, state, t) for agent, state in members]
         return States(transport.confer(protocols, self.places, "rounds"), self)
@@ -177,7 +178,7 @@ class Batches:
         proof: Callable[[Agent, Any], Protocol[tuple[Bound, Point]]],
         states: Sequence[Any],
     ) -> tuple[Bound, list[Point]]:
-        """The bound at these States, and the point of each agent."""
+        """Compute the bound at these States, and the point of each agent."""
         members = zip(self.agents, self._all_gathered(states), strict=True)
         protocols = [proof(agent, state) for agent, state in members]
         proofs = transport.confer(protocols, self.places, "proof")
@@ -194,8 +195,9 @@ class Batches:
         return [self._gathered([states[k] for k in places]) for places in self.places]
 
     def _gathered(self, states: Sequence[Any]) -> Any:
-        """The States of the members of a batch as one; that of an agent that is alone is returned
-        as it is.
+        """Return the States of the members of a batch as one State.
+
+        The State of a single agent is returned unchanged.
         """
         if len(states) == 1:
             return states[0]
@@ -205,7 +207,7 @@ class Batches:
 
 
 def _by_batch(agents: Sequence[Agent]) -> list[list[int]]:
-    """The places of the members of each batch, and of each agent that is alone."""
+    """Return the positions of the members of each batch, and of each single agent."""
     places_of: dict[int, list[int]] = {}
     for place, agent in enumerate(agents):
         batch = agent.scratch.get("batch")
@@ -217,7 +219,7 @@ def _by_batch(agents: Sequence[Agent]) -> list[list[int]]:
 
 
 def _one_of(points: Sequence[Point]) -> Point:
-    """The points of some agents as one; a model that all of them share has no axis for them."""
+    """Stack the points of several agents; a model that all of them share gets no member axis."""
     if len(points) == 1:
         return points[0]
     w = np.array([point.w for point in points])
@@ -230,7 +232,7 @@ def _one_of(points: Sequence[Point]) -> Point:
 
 
 def _points_of_members(point: Point, count: int) -> Sequence[Point]:
-    """The inverse of `_one_of`."""
+    """Return the point of each member: the inverse of `_one_of`."""
     if count == 1 or (point.w.ndim == 1 and point.v is None):
         return [point] * count
     models = _of_each(point.w, count)
@@ -239,14 +241,14 @@ def _points_of_members(point: Point, count: int) -> Sequence[Point]:
 
 
 def _of_each(part: FloatArray | None, count: int) -> Sequence[Any]:
-    """The part of each member; without an axis for members, all of it."""
+    """Return the part of each member. Without an axis for members, each gets the whole array."""
     if part is None or part.ndim == 1:
         return [part] * count
     return list(part)
 
 
 def batches_of(agents: Sequence[Agent], own: tuple[str, ...]) -> Batches | None:
-    """The batches of these agents, if most of the agents are in one."""
+    """Return the batches of these agents; None unless more than half of the agents are in one."""
     batched = sum("batch" in agent.scratch for agent in agents)
     if 2 * batched <= len(agents):
         return None
@@ -254,7 +256,7 @@ def batches_of(agents: Sequence[Agent], own: tuple[str, ...]) -> Batches | None:
 
 
 class States(Sequence[Any]):
-    """A State for every agent, made when it is read."""
+    """A sequence with one State for each agent. Reading an item makes its State."""
 
     def __init__(self, gathered: Sequence[Any], batches: Batches):
         self.gathered = gathered

@@ -1,27 +1,27 @@
-"""Groups of rows that parties add up: only with enough rows of every party that has any.
+"""Add up groups of rows over parties, without small groups.
 
-A group with fewer rows of a party than `minimum`, but some, is `small`. Its sums would be nearly
-about single rows, for
-whoever knows the rest of the total. Every table, bin, category and cluster comes through here:
+A group is small at a party if the party has some rows in it, but fewer than `minimum`. A recipient
+that knows the rest of the aggregate can compute the party's sum over a small group, which is about
+few rows. Every table, bin, category and cluster passes through this module:
 
-    groups with a fixed meaning    `allowed`: all parties say which groupings they object to, and
-                                   these are not told
+    groups with a fixed meaning    `allowed`: parties object to groupings, and no party sends a
+                                   grouping to which one of them objects
     bins of a number               `agree_on_edges`: edges that leave a small bin at some party are
                                    left out
     categories                     `pooled`: a party counts rows of its own small categories among
                                    "other"
-    cells of a two-way table       `stats.suppression.withheld`: a party tells no small cell, and
-                                   none that totals need to hide it
+    cells of a two-way table       `stats.suppression.withheld`: a party withholds small cells, and
+                                   the cells that would reveal them through totals
     missing values                 `without_few`: a party leaves a few values out, so that no count
                                    of them is small
 
-All of these messages are made by one function, `released`. It is told how many rows each cell of a
-message is about, and refuses a small one, whichever rule has failed. Descriptions, evaluations and
-two-way tables send no other sums: between organisations, the guard refuses them.
+One function, `released`, makes all of these messages. Its arguments include the number of rows of
+each cell of a message. It refuses a small cell, whichever rule has failed. Descriptions,
+evaluations and two-way tables send no other sums: between organisations, the guard refuses them.
 
-A partition without small groups has none after some of its groups are pooled, so edges to which
-each party agrees alone can be used by all. Parties say only to which groupings and edges they
-object, added up. Where the minimum is 1, nothing is small and nothing is said.
+If a partition has no small groups, it has none after some groups are pooled. So all parties can use
+the edges to which each party agrees on its own. Parties send only their objections to groupings and
+edges, as part of a sum. With a minimum of 1, no group is small, and parties send no objections.
 """
 
 from __future__ import annotations
@@ -40,33 +40,35 @@ Bools = npt.NDArray[np.bool_]
 
 
 def small(counts: npt.ArrayLike, minimum: float) -> Bools:
-    """Which groups have some rows here, but fewer than the minimum."""
+    """Return which of these counts of rows are above 0 and below the minimum."""
     found = np.asarray(counts)
     return (found > 0) & (found < minimum)
 
 
 class SmallCell(AssertionError):
-    """A message about a few rows: a rule about small groups has failed."""
+    """A rule about small groups has failed: a message is about too few rows."""
 
 
 class Part(NamedTuple):
-    """Numbers of a message, and the rows of this party that they are about."""
+    """Numbers of a message, and how many rows of this party each is about."""
 
     numbers: npt.ArrayLike
     rows: npt.ArrayLike
-    """Of each number, or of each group that the numbers tell apart."""
+    """Counts of rows: one for each number, or one for each group that the numbers distinguish."""
 
 
 def released(minimum: float, whole: int, *cells: Part) -> Sum:
-    """The sum of these numbers over all parties; refuses a small cell before it leaves this party.
+    """Return a collective that sums these numbers over all parties; refuse a small cell first.
+
+    The refusal comes before any number leaves this party.
 
     Parameters
     ----------
     minimum : float
-        Least rows of a cell, if it has any.
+        Least number of rows of a cell that has rows.
     whole : int
-        Rows of this party. How many they are is on its card, and `minimum-rows` is about them: all
-        rows together are no cell.
+        Number of rows of this party. The party's card states this number, and `minimum-rows`
+        limits it, so all rows together do not count as a cell.
     *cells : Part
         The parts of the message.
     """
@@ -83,15 +85,17 @@ def released(minimum: float, whole: int, *cells: Part) -> Sum:
 
 
 def objections(flags: npt.ArrayLike) -> Sum:
-    """The sum of flags: whether a party objects to a group. They say nothing about its rows but
-    that.
+    """Return a collective that sums flags: whether a party objects to each group.
+
+    A flag discloses nothing else about the rows of the party.
     """
     return Sum(np.asarray(flags, float), released=True)
 
 
 def allowed(groupings: Sequence[npt.ArrayLike], minimum: float) -> Protocol[list[bool]]:
-    """Which groupings leave no small group at any party; each is given by its counts of rows
-    here.
+    """Return which groupings leave no small group at any party.
+
+    A grouping is given by this party's number of rows in each of its groups.
     """
     if minimum <= 1 or not groupings:
         return [True] * len(groupings)
@@ -106,12 +110,13 @@ def agree_on_edges(
     minimum: float,
     order: Sequence[int] | None = None,
 ) -> Protocol[list[FloatArray]]:
-    """The proposed bins, several rows of edges, without the inner edges that leave a small bin at
-    some party.
+    """Return the proposed bins without the inner edges that leave a small bin at some party.
 
-    counts   for each row of edges the rows here, bins × groups that are told apart
-    order    which inner edges to try first, where there is one row of edges; else those in the
-             middle
+    proposed  arrays of edges, one for each set of bins
+    counts    number of rows of this party, one array for each array of edges: bins × groups within
+              a bin
+    order     order in which to try the inner edges of every array; by default those in the middle
+              come first (`halving`)
     """
     if minimum <= 1 or not proposed:
         return list(proposed)
@@ -127,8 +132,9 @@ def agree_on_edges(
 
 
 def keepable(counts: npt.NDArray[np.intp], minimum: float, order: Sequence[int]) -> Bools:
-    """Which inner edges of bins this party can agree to, tried in that order: no bin between two of
-    them is small.
+    """Return which inner edges of bins this party can accept, tried in that order.
+
+    No bin between two accepted edges is small.
     """
     bins = counts.reshape(len(counts), -1)
     below = np.vstack([np.zeros((1, bins.shape[1]), bins.dtype), np.cumsum(bins, axis=0)])
@@ -145,8 +151,9 @@ def keepable(counts: npt.NDArray[np.intp], minimum: float, order: Sequence[int])
 
 
 def halving(count: int) -> list[int]:
-    """The numbers 0 to count − 1: the one in the middle, those in the middle of both halves, and so
-    on.
+    """Return the numbers 0 to count − 1 in bisection order.
+
+    The middle number comes first, then the middle of each half, and so on.
     """
     found: list[int] = []
     parts = [(0, count)]
@@ -159,11 +166,10 @@ def halving(count: int) -> list[int]:
 
 
 def pooled(counts: npt.NDArray[np.intp], minimum: float) -> tuple[npt.NDArray[np.intp], int]:
-    """The rows of each category here that are told, and how many count among "other": no number of
-    them is small.
+    """Return the rows that this party counts in each category, and those it counts as "other".
 
-    All rows of small categories count among "other". If these are few, a few rows of the largest
-    category do, too.
+    None of these counts is small. All rows of small categories count as "other". If their number is
+    small, some rows of the largest category count as "other", too.
     """
     rows = np.where(small(counts, minimum), 0, counts)
     while small(others := int(counts.sum() - rows.sum()), minimum) and rows.any():
@@ -174,10 +180,10 @@ def pooled(counts: npt.NDArray[np.intp], minimum: float) -> tuple[npt.NDArray[np
 
 
 def left_over(which: npt.NDArray[np.intp], told: npt.NDArray[np.intp]) -> Bools:
-    """Which rows count among "other": of each category, the rows after as many as `pooled` tells.
+    """Return which rows count as "other": of each category, those after the first rows it counts.
 
-    which    the category of every row
-    told     the rows of each category that are told
+    which    category of each row
+    told     number of rows that the party counts in each category, from `pooled`
     """
     order = np.argsort(which, kind="stable")
     counts = np.bincount(which, minlength=len(told))
@@ -188,10 +194,10 @@ def left_over(which: npt.NDArray[np.intp], told: npt.NDArray[np.intp]) -> Bools:
 
 
 def without_few(missing: Bools, minimum: float) -> Bools:
-    """The missing values of a column, and as many of its last values as it takes: neither they nor
-    the rest are small.
+    """Return which values of a column to leave out: missing values and, if needed, its last values.
 
-    Always the same values are left out, so that two descriptions do not differ by a row.
+    Neither the number of values left out nor the number of the rest is small. The function always
+    leaves out the same values, so that two descriptions do not differ by a row.
     """
     gone = missing.copy()
     there = np.flatnonzero(~missing)

@@ -1,12 +1,13 @@
-"""Who holds the data, and what they are asked: every operation is written once, on `Parties`.
+"""Define the interface between operations and parties: an operation is written once, on `Parties`.
 
-    Hosted    one process asks, and an engine has the tables: here, or at its workers (`hosted`)
-    Among     one organisation among others, all of which run this same text (`peers.among`)
+    Hosted    one process asks all parties; an engine has the tables, in this process or at its
+              workers (`hosted`)
+    Among     one organisation; each of the other organisations runs the same code (`study.among`)
 
-An `Operation` has two parts. `alone` is what a party does with its table before it meets anybody:
-what is wrong there is refused before the first message. `together` is the rest, and is the same
-text at every party, so it may decide by what all of them know (cards, rules, answers, totals), and
-by nothing else.
+An `Operation` has two parts. In `alone`, a party checks and changes its table before it meets the
+others: it refuses a bad table before the first message. `together` is the rest. Every party runs
+the same code of `together`, so its decisions may depend only on values that all parties have:
+cards, rules, answers and aggregates.
 """
 
 from __future__ import annotations
@@ -56,103 +57,106 @@ LOGGER = logging.getLogger("coterie")
 
 
 class Operation(ABC, Generic[T]):
-    """Something that parties do together, once."""
+    """A computation that the parties run together, once: fit, describe, evaluate, ..."""
 
     name: ClassVar[str]
-    """What the parties come together for; the name of its command."""
+    """Name of the operation, and of its command."""
     file: ClassVar[str] = ""
-    """What it comes to, as a noun: the name of a file."""
+    """Noun for its result: the name of the result file."""
     discloses: ClassVar[tuple[Callable[..., Any], ...]]
-    """All its queries and protocols: any other is refused."""
+    """All queries and protocols of the operation. `Parties` refuse any other."""
     splits: ClassVar[tuple[str, ...]] = SPLITS
-    """How data may be split."""
+    """Splits of the data that the operation supports."""
     matches: ClassVar[bool] = True
-    """Split by features, whether rows are matched by their ids first."""
+    """Whether organisations with data split by features first match rows by their ids."""
     governed: ClassVar[bool] = True
-    """Whether the parties' policies have a say: a party that asks for new rows of its own tells
-    nothing of others.
+    """Whether the policies of the parties apply. They do not apply where a party asks about new
+    rows of its own, because no message is about rows of other parties.
     """
     tabulates: ClassVar[bool] = False
-    """Split by samples, whether its sums are about groups of rows: then all of them come from
-    `groups.released`.
+    """Whether, split by samples, its sums are about groups of rows. `groups.released` then makes
+    all of them.
     """
     needs_rows: ClassVar[bool] = True
-    """Whether a policy's least number of rows is meant for a party that comes without any, too."""
+    """Whether a policy's minimum number of rows also applies to a party without rows."""
 
     @property
     def classifies(self) -> bool:
-        """Whether organisations tell the classes of their labels when they meet."""
+        """Whether organisations send the classes of their labels in their cards."""
         return False
 
     def alone(self, table: Table) -> Table:
-        """What a party does with its table, and refuses, before it meets the others."""
+        """Check and change the table of one party, before the party meets the others."""
         return table
 
     @abstractmethod
     def together(self, parties: Any) -> T:
-        """All the rest, the same text at every party."""
+        """Run the rest of the operation: every party runs the same code."""
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """The rounds of one fit."""
+    """The rounds of one fit: set-up, starting points and name."""
 
     setup: Setup
     others: tuple[str | None, ...]
-    """Digests of all that decides the rounds besides the set-up: the data, and where agents start.
+    """Digests of all other inputs that decide the rounds: the data, and the starting points of
+    agents.
     """
     warm: Sequence[Point] | None = None
-    """Where agents start, if not at the beginning."""
+    """Starting points of a warm start, one for each agent."""
     sent: dict[str, Any] | None = None
-    """The state of a bill: the costs before the rounds."""
+    """State of a bill: the communication cost before the rounds."""
     called: str = ""
-    """Distinguishes the rounds from those of other fits of the same problem; the first ones have no
-    name.
+    """Name that distinguishes the rounds from those of other fits of the same problem. The first
+    rounds have no name.
     """
     title: str = ""
-    """What parties read when they begin."""
+    """Line shown to the parties when the rounds begin."""
 
     def identity(self, *more: str) -> str:
-        """What a checkpoint is known by."""
+        """Return the text that identifies a checkpoint of these rounds."""
         named = filter(None, (*more, self.called))
         return self.setup.identity(*self.others, *named)
 
 
 class Parties(ABC):
-    """Those who hold the data, when they have met. The operation declares all that they are
-    asked.
+    """The parties that hold the data, after they have met. The operation declares every query and
+    protocol that it runs on them.
     """
 
     operation: Operation[Any]
     split: str
     cards: Sequence[TableSummary]
-    """What everybody told of its table when they met."""
+    """Summary of each party's table, which the party sends when the parties meet."""
     rules: Rules
-    """Those on which all agreed."""
+    """Limits on which all parties agreed."""
     bill: Bill
     sites: Sequence[SiteForm]
-    """Those whose rounds this process starts: all, or its own."""
+    """Sites whose rounds this process starts: all sites, or its own."""
 
     @property
     @abstractmethod
     def apart(self) -> bool:
-        """Whether they stand for organisations."""
+        """Whether parties stand for organisations."""
 
     @property
     @abstractmethod
     def in_memory(self) -> bool:
-        """Whether messages cost next to nothing."""
+        """Whether all agents share one machine, so that messages cost almost nothing."""
 
     @abstractmethod
     def ask(self, query: Callable[[Site], T], kind: Any) -> list[T]:
-        """Everybody's answer, of that type, in the order of the parties: plain values, never an
-        array of rows.
+        """Ask every party one query, and return the answers in the order of the parties.
+
+        Answers have type `kind`. They are plain values, never an array of rows.
         """
 
     @abstractmethod
     def look(self, query: Callable[[Site], T]) -> list[T | None]:
-        """The same, and nothing is told: of organisations, everybody knows its own answer, and None
-        of the others.
+        """Evaluate a query at every party, without sending the answers to other parties.
+
+        An organisation receives its own answer, and None in place of all others.
         """
 
     @abstractmethod
@@ -162,45 +166,51 @@ class Parties(ABC):
         cards: Sequence[TableSummary] | None = None,
         part: str = "",
     ) -> Self:
-        """The parties with tables changed where they are.
+        """Return parties whose tables `step` has changed; no table leaves its process.
 
-        cards   what is known of the new tables
-        part    a name, if a new table is a part: workers keep it next to the table it was taken of
+        cards   summaries of the new tables; by default those of the old ones
+        part    name of the new tables, if each is a part of the old one: workers keep it next to
+                the old table
         """
 
     @abstractmethod
     def run_protocol(
         self, protocol: Callable[[Site], Protocol[T]], purpose: str = "rounds"
     ) -> T | None:
-        """What a protocol came to, as far as it is known here: None if only another party knows
-        it.
-        """
+        """Run a protocol, and return its result: None if only another party knows the result."""
 
     @abstractmethod
     def run_rounds(self, agents: Sequence[AgentForm[Any]], rounds: Rounds) -> Outcome:
-        """Take the rounds of a fit; `agents` are those of `sites`."""
+        """Run the rounds of a fit; `agents` are those of `sites`."""
 
     @abstractmethod
     def answers(self, questions: Sequence[Callable[[], T]]) -> list[T]:
-        """The answers to one question for each of `sites`, where its table is. Nothing is sent."""
+        """Answer one question for each of `sites`, in the process that has its table.
+
+        No party sends an answer to another party.
+        """
 
     @abstractmethod
     def agree(self, value: str, otherwise: str) -> None:
-        """Refuse, in those words, if the parties came with different values: models, settings."""
+        """Raise an error with the text `otherwise` if parties have different values.
+
+        Values are, for example, models or settings.
+        """
 
     @abstractmethod
     def bring(self, brought: Callable[[], T], kind: Any) -> list[T]:
-        """What each caller brings, of that type: of one process there is one, of organisations each
-        is one.
+        """Return the value of each caller, of type `kind`.
+
+        One process is one caller. Of several organisations, each is a caller.
         """
 
     def seen(self) -> Self:
-        """The same after a step that changed the form of tables: names, shapes, types."""
+        """Return parties with new cards, after a step changed names, shapes or types of tables."""
         return self
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What each party is called."""
+        """Name of each party."""
         return tuple(card.name for card in self.cards)
 
     def check(self, *, labels: bool = True) -> None:
@@ -208,7 +218,9 @@ class Parties(ABC):
         check_together(self.cards, self.split, labels=labels)
 
     def declared(self, asked: Callable[..., Any]) -> Any:
-        """The query or protocol itself, without arguments, if the operation declares it."""
+        """Return the query or protocol without arguments; refuse one that the operation does not
+        declare.
+        """
         known = bare(asked)
         if known not in self.operation.discloses or not any(
             self.split in one.splits for one in declared_by(known)
@@ -221,17 +233,17 @@ class Parties(ABC):
 
 
 def bare(function: Callable[..., Any]) -> Any:
-    """A function without the arguments that were given to it already."""
+    """Return the function below all `functools.partial`: without bound arguments."""
     while isinstance(function, partial):
         function = function.func
     return function
 
 
-# -- here, and at the workers of an engine ---------------------------------------------------------
+# -- tables in this process, and at the workers of an engine ---------------------------------------
 
 
 Watching = Callable[[str], AbstractContextManager[Watch]]
-"""Shows the rounds of the method of that name while they last."""
+"""Show the rounds of a method while they run; the argument is the name of the method."""
 
 
 @contextmanager
@@ -241,7 +253,7 @@ def _watching_nothing(title: str) -> Iterator[Watch]:
 
 @dataclass(frozen=True)
 class Hosted(Parties):
-    """Parties whose tables an engine has: in this process, or at its workers."""
+    """Parties whose tables an engine has, in this process or at its workers."""
 
     operation: Operation[Any]
     split: str
@@ -253,7 +265,7 @@ class Hosted(Parties):
     network: Network
     watching: Watching = field(default=_watching_nothing, repr=False, compare=False)
     adds_up: Engine | None = None
-    """The engine that runs protocols, if another one does: a few sums are not worth sending tables
+    """Engine that runs protocols, if it is not `engine`. A few sums do not justify sending tables
     to workers.
     """
 
@@ -325,7 +337,7 @@ class Hosted(Parties):
         return [question() for question in questions]
 
     def agree(self, value: str, otherwise: str) -> None:
-        """There is one caller, who came with one value."""
+        """Do nothing: one caller has one value."""
 
     def bring(self, brought: Callable[[], T], kind: Any) -> list[T]:
         self.declared(brought)
@@ -349,36 +361,38 @@ class Hosted(Parties):
         return replace(self, cards=cards, sites=tuple(sites))
 
     def again(self, operation: Operation[Any]) -> Hosted:
-        """The same tables for another operation, with a bill of its own."""
+        """Return parties with the same tables for another operation, with a new bill."""
         sites = tuple(replace(site, scratch={}) for site in self.sites)
         return replace(self, operation=operation, bill=Bill(self.network), sites=sites)
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """How parties meet whose tables an engine has."""
+    """Settings for the meeting of parties whose tables an engine has."""
 
     split: str = "samples"
     agents: int | Sequence[Any] | None = None
-    """How many hold data that is given in one piece, ..."""
+    """Number of parts to split the data into, or the size or rows of each part; for data in one
+    piece.
+    """
     pieces: int = 1
-    """... and if nobody says."""
+    """Number of parts, where the caller does not set `agents`."""
     seed: int = 0
     network: Any = None
     secure_sums: bool | None = None
     prepare: Preparation | Prepared | None = None
-    """With it, missing values and text are read, for the operation to see to."""
+    """Recipes of the operation. With them, reading keeps missing values and text."""
     same_order: bool = False
-    """Whether all parties list the same rows in the same order, as `solve` is told."""
+    """Whether all parties list the same rows in the same order, an argument of `solve`."""
     warn: bool = False
     """Whether to warn of columns that look like keys."""
     rules: Rules = NO_RULES
     only_sums: bool = False
-    """Whether users send nothing but sums, which can then be secure."""
+    """Whether users send only sums. Secure sums are then possible."""
 
     @staticmethod
     def of(settings: Settings, pieces: int = 1) -> Meeting:
-        """The parties of a run meet like this."""
+        """Return the settings for the parties of a run."""
         placement = settings.placement
         return Meeting(
             placement.split,
@@ -397,8 +411,9 @@ class Meeting:
 def hosted(
     operation: Operation[Any], data: Any, meeting: Meeting, engine: str | Engine = "local"
 ) -> Iterator[Hosted]:
-    """The parties of data in any form that `solve` takes; meanwhile, workers keep what they have
-    read.
+    """Yield the parties of data in any form that `solve` takes.
+
+    Until the context ends, workers keep the tables that they have read.
     """
     runner = find_engine(engine)
     if isinstance(data, Rows) and meeting.prepare is not None:
@@ -414,8 +429,9 @@ def hosted(
 
 
 def meet_here(operation: Operation[Any], engine: Engine, data: Any, meeting: Meeting) -> Hosted:
-    """The parties of data that is here. Data in one piece is looked at in one piece, and then
-    split.
+    """Return the parties of data in this process.
+
+    Data in one piece is checked in one piece, and then split.
     """
     split, prepare = meeting.split, meeting.prepare
     if isinstance(data, list):
@@ -436,7 +452,7 @@ def meet_here(operation: Operation[Any], engine: Engine, data: Any, meeting: Mee
 def meet_elsewhere(
     operation: Operation[Any], engine: Engine, sources: Sequence[Source], meeting: Meeting
 ) -> Hosted:
-    """The parties of sources, which are called where the agents of that engine live."""
+    """Return the parties of sources. The workers of the engine call the sources."""
     tables = [
         _unread(partial(_read_there, operation, source, index, meeting), f"party {index}")
         for index, source in enumerate(sources)
@@ -475,13 +491,13 @@ def _met(
 def _unread(
     fetch: Callable[[], Table], name: str, shape: tuple[int, int] = (0, 0), part: str = ""
 ) -> RemoteTable:
-    """A table that is made where the data is, and is kept there under a key of its own."""
+    """Return a table that a worker makes next to the data, and keeps under a unique key."""
     n, d = shape
     return RemoteTable(name=name, fetch=fetch, n=n, d=d, key=uuid.uuid4().hex, part=part)
 
 
 def _known(table: AnyTable, card: TableSummary) -> AnyTable:
-    """The table, as its card calls it and says how large it is."""
+    """Return the table with the name of its card and, if it is remote, the size on the card."""
     if isinstance(table, RemoteTable):
         return replace(table, name=card.name, n=card.rows, d=card.columns)
     return replace(table, name=card.name)
@@ -523,5 +539,5 @@ def _card(site: Site) -> TableSummary:
 
 
 def _form(site: Site) -> RemoteTable:
-    """The names, shapes and types of a table, without its numbers."""
+    """Return the names, shapes and types of a table, without its numbers."""
     return RemoteTable.of(site.data)

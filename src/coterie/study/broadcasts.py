@@ -1,9 +1,10 @@
-"""What parties send outside of sums: every such message is declared, or refused when it is to be
-sent.
+"""Declare the messages that parties send outside of sums.
 
-The page that a party agrees to lists the sentences of all that apply to its study, operation by
-operation. The queries of an `Operation` and the matching of ids (`study.align`) are declared where
-they are written, and come on the page in the same way.
+A party refuses to send a message that is not declared.
+
+A party agrees to a page, which lists the sentence of each message that applies to its study,
+operation by operation. The queries of an `Operation` and the matching of ids (`study.align`) are
+declared in their own modules. The page lists them in the same way.
 """
 
 from __future__ import annotations
@@ -24,33 +25,33 @@ def _always(study: Study) -> bool:
 
 @dataclass(frozen=True)
 class Broadcast:
-    """One message of every party outside of sums."""
+    """Declaration of one message that every party sends outside of sums."""
 
     about: str
-    """What the messages are labelled with, on their way."""
+    """Label of the messages in transit."""
     sent: str
-    """What it is, on the page."""
+    """Description of the message on the page."""
     operations: tuple[str, ...] = OPERATIONS
-    """What it may be sent for."""
+    """Operations for which a party may send it."""
     applies: Callable[[Study], bool] = _always
-    """Whether it is sent in that study."""
+    """Function of a study: whether its parties send the message."""
     also: tuple[str, ...] = ()
-    """The labels of further messages that belong to it."""
+    """Labels of further messages that this declaration covers."""
     to: str = ""
-    """Who receives it, if not all parties."""
+    """Recipients, if not all parties."""
 
     @property
     def sentence(self) -> str:
-        """What it is, and who receives it."""
+        """Description of the message and, if not all parties receive it, its recipients."""
         return f"{self.sent} (to {self.to})" if self.to else self.sent
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """All labels."""
+        """Labels of all messages that this declaration covers."""
         return (self.about, *self.also)
 
     def is_sent(self, study: Study, operation: str) -> bool:
-        """Whether a party of that study may send it for that operation."""
+        """Whether a party of the study may send the message for the operation."""
         return operation in self.operations and self.applies(study)
 
 
@@ -179,7 +180,7 @@ FITTED_WITHOUT = Broadcast(
 )
 
 MEETING = (HELLO, KEYS, POLICIES)
-"""What parties send before rows are matched (`align.MATCHING`)."""
+"""Messages that parties send before they match rows (`align.MATCHING`)."""
 BROADCASTS = (
     NAME_KEYS,
     NAMES,
@@ -202,4 +203,4 @@ BROADCASTS = (
     DONE,
     LEAVING,
 )
-"""What they send afterwards, about in that order."""
+"""Messages that parties send after they match rows, in approximately this order."""

@@ -1,11 +1,14 @@
-"""The introduction for a linear model: agents compute the first sums together, from which follow
-the amount of data, the model at which methods start, and the null loss, by which gaps are divided.
+"""Compute the summary statistics for a linear model: the first sums over all agents.
 
-With an intercept, the null loss is the loss of the intercept-only model less that of a model that
-knows every label (of a likelihood, half the null deviance over n); without one, the loss of a model
-of zeros. Labels of a regression are lowered by the null intercept for the whole run: labels that
-are years then cost neither rounds nor digits. With offsets, the intercept-only model includes them;
-if a loss does not move with labels, the null intercept is added to the offsets.
+They give the amount of data, the model at which methods start, and the null loss. Relative gaps are
+gaps divided by the null loss.
+
+With an intercept, the null loss is the loss of the intercept-only model minus the loss of a
+saturated model, which fits every label. For a likelihood it is half the null deviance over n.
+Without an intercept, the model of zeros replaces the intercept-only model. For a regression, agents
+subtract the null intercept from the labels for the whole run: labels that are years then cost
+neither rounds nor digits. With offsets, the intercept-only model includes them. If a loss does not
+move with labels, agents add the null intercept to the offsets.
 """
 
 from __future__ import annotations
@@ -24,37 +27,43 @@ from coterie.run.collectives import Protocol, Sum, alone
 from coterie.run.disclosure import discloses
 
 ROUNDING = 1e-10
-"""Columns whose squares about the mean are less than this share of all squares are constant, up to
-rounding.
+"""Share of the sum of squares of a column. If the squares about the mean add up to less than this
+share, the column counts as constant, up to rounding.
 """
 SEARCHES, PLACES = 3, 9
-"""Where no formula gives the null intercept: the number of searches, and of candidates in each."""
+"""Number of searches for a null intercept without a formula, and of candidates in each search."""
 SURE = 30.0
-"""The largest score at which a search with offsets begins: classes are then almost certain."""
+"""Largest score at which a search with offsets begins. Classes are almost certain at this score."""
 CLOSE = 1e-4
-"""The width at which a search with offsets ends, as a share of the spread of the offsets: the
-gradient is then a straight line.
+"""Width of the bracket at which a search with offsets ends, as a share of the spread of the
+offsets. The gradient of a smooth loss is almost linear over this width.
 """
 EXACT = 1e-7
-"""The same for a gradient that jumps, and is no straight line."""
+"""Width of the bracket at which a search with offsets ends for a non-smooth loss, as a share of the
+spread of the offsets. The gradient of such a loss jumps.
+"""
 AROUND = 0.05
-"""The distance of the next candidates from the secant's root, as a share of the width; the middle
-is always a candidate, too.
+"""Distance of the next candidates from the root of the secant, as a share of the width of the
+bracket. The middle of the bracket is always a candidate, too.
 """
 STEEPEST = 1e25
-"""The largest gradient that an agent sends: secure sums have no room for e to the offsets."""
+"""Largest gradient that an agent sends: the exponential of an offset can exceed the range of secure
+sums.
+"""
 SAME = 1e-14
-"""Labels that differ by less than this share of themselves are one label."""
+"""Relative difference up to which two numbers count as equal: labels, losses, ends of a bracket."""
 LARGEST, SMALLEST = 2.0**95, 2.0**-43
-"""Secure sums hold aggregates below the first number, and lose digits below the second."""
+"""Range of secure sums: they hold aggregates below LARGEST, and lose digits below SMALLEST."""
 BY_ROWS = ("samples", "users")
 FLOOR = 1e-3
-"""If all labels are equal, the null loss is that of an intercept which is off by this share."""
+"""Relative error of an intercept whose loss replaces the null loss if all labels are equal."""
 
 
 def introduce(agent: Agent) -> Protocol[SummaryStatistics]:
-    """Compute the first sums with the other agents: the amount of data, the model at which methods
-    start, objective and gradient there, and the null loss.
+    """Compute the summary statistics with the other agents.
+
+    They are the amount of data, the model at which methods start, objective and gradient at that
+    model, and the null loss.
     """
     if agent.secure_sums:
         for member in agent.parts:
@@ -149,16 +158,16 @@ def _by_samples(agent: Agent) -> Protocol[SummaryStatistics]:
 
 @dataclass(frozen=True)
 class _Totals:
-    """Sums over the rows of all agents, and numbers that follow from them."""
+    """Aggregates over the rows of all agents, and numbers computed from them."""
 
     weight: float
-    """n, or the sum of the weights."""
+    """Number of rows n or, with weights, the sum of the weights."""
     losses: float
-    """Of a model of zeros."""
+    """Sum of the losses of a model of zeros."""
     conjugates: float
-    """Σ s ℓ*(0)."""
+    """Σ s ℓ*(0), the sum of the weighted conjugates at zero."""
     constant: float
-    """The null intercept."""
+    """Null intercept."""
     counts: tuple[float, ...] | None
 
 
@@ -177,19 +186,21 @@ def _of_counts(problem: Any) -> bool:
 
 
 def _numbers(agent: Agent, *numbers: Any) -> FloatArray:
-    """A message of these numbers; of a batch, a row for each agent."""
+    """Return a message of these numbers; for a batch, one row for each agent."""
     return side_by_side(numbers, agent.exact_labels.ndim > 1)
 
 
 def _sum_of_labels(agent: Agent) -> Any:
-    """Σ s y of its own rows."""
+    """Return Σ s y over the agent's own rows."""
     ones = agent.weighted(np.ones(agent.exact_labels.shape))
     return np.vecdot(ones, agent.exact_labels)
 
 
 def _counts(agent: Agent, total: float, labels: float) -> tuple[float, ...] | None:
-    """The number of rows of each class, or of events, from the sum of all weights and that of all
-    labels.
+    """Return the number of rows of each class, or the number of events.
+
+    total    sum of the weights of all rows
+    labels   weighted sum of the labels of all rows
     """
     if not _has_events(agent):
         return None
@@ -199,8 +210,10 @@ def _counts(agent: Agent, total: float, labels: float) -> tuple[float, ...] | No
 
 
 def _at_start(agent: Agent, start: float, constant: float) -> FloatArray:
-    """Sums over its own rows where methods start: the gradient, the squares of its addends, losses,
-    losses of the intercept-only model, and squares of labels about its intercept.
+    """Return sums over the agent's own rows at the score `start`, where methods start.
+
+    They are the gradient, the squared derivatives of the loss in the scores, the losses, the losses
+    of the intercept-only model, and `_squares` at `start`.
     """
     local = agent.at_start(start)
     gradients = local.gradients
@@ -215,10 +228,10 @@ def _at_start(agent: Agent, start: float, constant: float) -> FloatArray:
 def _from_rows(
     agent: Agent, columns: FloatArray, there: FloatArray, totals: _Totals
 ) -> SummaryStatistics:
-    """The summary statistics, from sums over the rows of all agents.
+    """Return the summary statistics, from sums over the rows of all agents.
 
-    columns  the sums of the columns, if there is an intercept, and of their squares
-    there    the sums at the model at which methods start, see `_at_start`
+    columns  sums of the columns, if there is an intercept, then sums of their squares
+    there    sums at the model at which methods start, from `_at_start`
     """
     total, constant = totals.weight, totals.constant
     slope = there[:-4]
@@ -227,8 +240,8 @@ def _from_rows(
     centre, unit = None, 1.0
     spread, about = float(lengths.sum()), lengths
     if agent.problem.intercept:
-        # In the coordinates of `CentredDesign`: for constant columns the unit is that of their
-        # values.
+        # These are the coordinates of `CentredDesign`. If all columns are constant, their values
+        # set the unit.
         centre = columns[: agent.data.d] / total
         left = spread - total * float(centre @ centre)
         if left > ROUNDING * spread:
@@ -238,8 +251,8 @@ def _from_rows(
         slope = np.append(slope[:-1] - slope[-1] * centre, unit * slope[-1])
         about = lengths - total * centre**2
         about = np.where(about > ROUNDING * lengths, about, 0.0)
-    # A gradient that vanishes by symmetry (centred columns) gives no length: take at least a
-    # hundredth of its bound.
+    # A gradient that vanishes by symmetry (centred columns) gives no length. The length used is at
+    # least a hundredth of its bound.
     slope_squared = max(float(slope @ slope), 1e-4 * spread * squares)
     losses = at_constant if _has_offsets(agent) else totals.losses
     return replace(
@@ -292,10 +305,10 @@ def _from_rows(
     most=lambda case: (0, 1),
 )
 def _by_features(agent: Agent) -> Protocol[SummaryStatistics]:
-    # ∇ℓ would disclose the labels to all parties; ‖∇P‖ ≤ ‖X‖_F ‖∇ℓ‖ / n gives a length without
-    # them.
+    # ∇ℓ would disclose the labels to all parties. The bound ‖∇P‖ ≤ ‖X‖_F ‖∇ℓ‖ / n gives a length
+    # without disclosing them.
     lengths = agent.design.squared_lengths()[: agent.data.d]
-    # Without an intercept no other message depends on the number of rows of each class.
+    # Without an intercept, no other message depends on the number of rows of each class.
     counted = _has_events(agent) and agent.problem.intercept
     mine: FloatArray = np.zeros(6)
     own_labels, constant = 0.0, 0.0
@@ -321,8 +334,9 @@ def _by_features(agent: Agent) -> Protocol[SummaryStatistics]:
 
 
 def _of_labels(agent: Agent) -> tuple[FloatArray, float]:
-    """The numbers about its labels that the agent with the labels sends, and the null intercept,
-    which it keeps.
+    """Return the numbers about the labels that the label party sends, and the null intercept.
+
+    The label party does not send the null intercept.
     """
     y, ones = agent.exact_labels, agent.weighted(np.ones(agent.data.n))
     total = float(ones.sum())
@@ -349,8 +363,9 @@ def _of_labels(agent: Agent) -> tuple[FloatArray, float]:
     most=lambda case: (1 + SEARCHES, 1 + SEARCHES * PLACES),
 )
 def best_constant(agent: Agent, total: float, mean: float) -> Protocol[float]:
-    """The null intercept: the constant score with the least loss, or one near it, by a formula or
-    by a search.
+    """Compute the null intercept, by a formula or by a search.
+
+    The null intercept is the constant score with the least loss. A search gives a score near it.
     """
     loss = agent.problem.loss
     known = loss.constant(mean)
@@ -361,8 +376,8 @@ def best_constant(agent: Agent, total: float, mean: float) -> Protocol[float]:
         return known
     deviations = agent.exact_labels - mean
     squares = yield Sum(_numbers(agent, np.vecdot(deviations, agent.weighted(deviations))))
-    # |quantile − mean| ≤ deviation · √odds; the gradients at the ends of the domain are the odds.
-    # If the loss has no such gradients, √n deviations reach as far as the labels do.
+    # |quantile − mean| ≤ deviation · √odds. The odds are the ratio of the gradients at the ends of
+    # the domain. If the loss has no such gradients, √n deviations cover all labels.
     lower, upper = sorted(abs(float(side[0])) for side in loss.domain(np.zeros(1)))
     odds = upper / lower if lower > 0 and math.isfinite(upper) else total
     width = 2.0 * math.sqrt(float(squares[0]) / total * odds)
@@ -385,11 +400,11 @@ def _is_searched(loss: Any) -> bool:
     most=lambda case: (20, 52),
 )
 def _with_offsets(agent: Agent, total: float, constant: float) -> Protocol[float]:
-    """The root c of Σ s ℓ'(c + o), which grows with c, between two places that come closer.
+    """Compute the root c of Σ s ℓ'(c + o), which increases with c, by narrowing a bracket.
 
-    If all offsets equal their mean m, the root is the constant less m; no offset is farther from m
-    than √n deviations. Few places are tried, because every gradient that an agent sends discloses
-    something.
+    If all offsets equal their mean m, the root is the constant minus m. No offset is farther from m
+    than √n deviations. The search tries few points, because each gradient that an agent sends
+    discloses information.
     """
     offset = np.empty(0) if agent.offset is None else agent.offset
     sums = yield Sum(np.array([float(agent.weighted(offset).sum())]))
@@ -417,21 +432,22 @@ def _with_offsets(agent: Agent, total: float, constant: float) -> Protocol[float
 
 @dataclass(frozen=True)
 class _Bracket:
-    """The largest place known to be left of a root, and the least one right of it, with the
-    gradients there.
+    """A bracket of a root, with the gradients at its ends.
+
+    `low` is the largest point known to be left of the root, `high` the least point right of it.
     """
 
     first: float
-    """The place at which the search began."""
+    """Point at which the search began."""
     low: float = -math.inf
     below: float = 0.0
-    """The gradient at `low`."""
+    """Gradient at `low`."""
     high: float = math.inf
     above: float = 0.0
-    """The gradient at `high`."""
+    """Gradient at `high`."""
 
     def narrowed(self, places: Any, gradients: FloatArray) -> _Bracket:
-        """The bracket after these gradients at these places are known."""
+        """Return the bracket, narrowed by these gradients at these points."""
         found = self
         for place, gradient in zip(places.tolist(), gradients.tolist(), strict=True):
             if gradient <= 0.0 and place > found.low:
@@ -442,31 +458,34 @@ class _Bracket:
 
     @property
     def width(self) -> float:
-        """The distance of both places."""
+        """Distance between both ends."""
         return self.high - self.low
 
     @property
     def end(self) -> float:
-        """The place that is known, if only one side of the root is."""
+        """Known end of the bracket, while the other end is infinite."""
         return self.low if math.isinf(self.high) else self.high
 
     @property
     def reach(self) -> float:
-        """How far to search next on the other side: farther each time."""
+        """Distance from `end` to the farthest next point. It grows with each step."""
         return 8.0 * abs(self.end - self.first)
 
     def farther(self) -> Any:
-        """The next places on the other side of the root."""
+        """Return the next points to try, in the direction of the infinite end."""
         way = 1.0 if math.isinf(self.high) else -1.0
         return self.end + way * self.reach * np.array([0.25, 1.0])
 
     @property
     def share(self) -> float:
-        """The root of the secant, as a share of the width."""
+        """Distance of the secant's root from `low`, as a share of the width."""
         return -self.below / (self.above - self.below)
 
     def between(self, scale: float, smooth: bool) -> Any:
-        """The next places inside: around the root of the secant, if the gradient does not jump."""
+        """Return the next points to try inside the bracket.
+
+        For a smooth loss, they are near the root of the secant, and in the middle.
+        """
         shares = np.array([0.25, 0.5, 0.75])
         if smooth:
             near = min(AROUND, AROUND * self.width / scale)
@@ -475,14 +494,17 @@ class _Bracket:
 
 
 def _gradient(agent: Agent, constant: float) -> float:
-    """Σ s ℓ' of its own rows where every score is that constant."""
+    """Return Σ s ℓ' over the agent's own rows where every score is `constant`.
+
+    The value is clipped to ±STEEPEST.
+    """
     y = agent.exact_labels
     gradients = agent.weighted(agent.loss.gradient(np.full(len(y), constant), y))
     return float(np.clip(gradients.sum(), -STEEPEST, STEEPEST))
 
 
 def _has_offsets(agent: Agent) -> bool:
-    """Whether the null intercept must be searched for with offsets."""
+    """Whether the null intercept needs a search with offsets."""
     return agent.problem.intercept and _of_offsets(agent.problem)
 
 
@@ -491,19 +513,21 @@ def _of_offsets(problem: Any) -> bool:
 
 
 def _value(agent: Agent, constant: float) -> Any:
-    """Σ s ℓ of its own rows where every score is that constant."""
+    """Return Σ s ℓ over the agent's own rows where every score is `constant`."""
     return agent.at_constant(constant).losses
 
 
 def _at_zero(agent: Agent) -> Any:
-    """Σ s ℓ of a model of zeros. With offsets it may be more than a number holds: the agent then
-    sends 0, and later the loss of the intercept-only model.
+    """Return Σ s ℓ of a model of zeros over the agent's own rows; 0 with offsets.
+
+    With offsets, the sum can exceed the range of numbers. The agent then sends 0, and later the
+    loss of the intercept-only model.
     """
     return 0.0 if _has_offsets(agent) else _value(agent, 0.0)
 
 
 def _squares(agent: Agent, constant: float) -> Any:
-    """Σ s (y − constant)², or of offsets: Σ s (o + constant)²."""
+    """Return Σ s (y − constant)² or, with offsets, Σ s (o + constant)²."""
     if agent.offset is None:
         deviations = agent.exact_labels - constant
     else:
@@ -512,8 +536,10 @@ def _squares(agent: Agent, constant: float) -> Any:
 
 
 def _null_loss(agent: Agent, null: float, saturated: float, constant: float) -> float:
-    """The null loss, from the losses of both models: of a likelihood, half the null deviance over
-    n. If all labels are equal, the difference is rounding, and a small loss replaces it.
+    """Return the null loss, from the mean losses of the null and the saturated model.
+
+    For a likelihood it is half the null deviance over n. If all labels are equal, the difference of
+    the losses is a rounding error, and a small loss replaces it.
     """
     loss = agent.problem.loss
     difference = null - saturated
@@ -525,19 +551,26 @@ def _null_loss(agent: Agent, null: float, saturated: float, constant: float) -> 
         return difference
     if not loss.steep:
         return 1.0
-    # A mean that is off by the share δ is a score that is off by δ, and loses ½ δ² ℓ''.
+    # A relative error δ of the mean is an error δ of the score. It increases the loss by ½ δ² ℓ''.
     score = np.array([constant])
     hessian = loss.curvature(score, loss.response(score))
     return 0.5 * FLOOR**2 * float(hessian[0]) or 1.0
 
 
 def _loss_off_by(agent: Agent, distance: float) -> float:
-    """The loss of a score at this distance from its label."""
+    """Return the loss of a score at this distance from its label."""
     return float(agent.problem.loss.each(np.array([distance]), np.zeros(1))[0])
 
 
 def _label_scale(agent: Agent, mean_square: float, constant: float) -> float:
-    """The root of the mean squared distance of labels from the null intercept, or of offsets."""
+    """Return the scale of labels or offsets.
+
+    `mean_square` is the mean of the squares in `_squares`.
+
+    If a loss moves with labels, the scale is the root of the mean squared distance of labels from
+    the null intercept (if that is 0, the size of the null intercept, or else 1). For other losses
+    with offsets, the scale is the root of `mean_square`, but at least 1. Otherwise it is 1.
+    """
     if agent.moves_labels:
         return math.sqrt(mean_square) or abs(constant) or 1.0
     if agent.problem.offset:
@@ -546,14 +579,16 @@ def _label_scale(agent: Agent, mean_square: float, constant: float) -> float:
 
 
 def _start(agent: Agent, constant: float) -> float:
-    """The score at which methods start, if there is an intercept."""
+    """Return the score at which methods start, if there is an intercept."""
     starts = agent.moves_labels or agent.problem.loss.steep or agent.problem.offset
     return constant if starts else 0.0
 
 
 def _constants(agent: Agent, constant: float) -> dict[str, Any]:
-    """The use of the null intercept: it is subtracted from labels, or added to offsets; else, for a
-    steep loss, methods start at it.
+    """Return the fields of the summary statistics that hold the null intercept.
+
+    `shift` is subtracted from labels, or added to offsets. For other steep losses, methods start at
+    `start`.
     """
     if agent.moves_labels or agent.problem.offset:
         return {"shift": constant}
@@ -568,12 +603,12 @@ def lengths_of_start(
     slope_squared: float,
     inverses: float,
 ) -> SummaryStatistics:
-    """The lengths; the caller adds the numbers that depend on labels alone."""
+    """Return summary statistics with the lengths; the caller adds numbers about labels alone."""
     steepness = math.sqrt(slope_squared) / total
     at_start = agent.problem.primal(losses, total, 0.0)
     reach = at_start / steepness if steepness > 0 else 0.0
-    # A column alone may need a coefficient of 2 P n / (‖x_j‖ ‖∇ℓ‖): for the squared loss ‖y‖ /
-    # ‖x_j‖.
+    # A model of one column may need a coefficient of 2 P n / (‖x_j‖ ‖∇ℓ‖); for the squared loss,
+    # this is ‖y‖ / ‖x_j‖.
     span = 2.0 * at_start * total * math.sqrt(inverses / squares) if squares > 0 else 0.0
     residual, span = math.sqrt(squares), max(reach, span)
     return SummaryStatistics(
@@ -582,7 +617,7 @@ def lengths_of_start(
 
 
 def sum_of_inverses(lengths: FloatArray) -> float:
-    """Σ_j 1 / ‖x_j‖² over the columns that are not zero, up to rounding."""
+    """Return Σ_j 1 / ‖x_j‖² over the columns that are not zero, up to rounding."""
     kept = lengths[lengths > ROUNDING**2 * lengths.max(initial=0.0)].astype(float)
     return float((1.0 / kept).sum())
 
@@ -590,4 +625,4 @@ def sum_of_inverses(lengths: FloatArray) -> float:
 OF_CONSTANTS = (best_constant, _with_offsets)
 OF_ROWS = (_by_samples, *OF_CONSTANTS)
 PROTOCOLS = (*OF_ROWS, _by_features)
-"""The protocols of introductions."""
+"""Protocols that compute the summary statistics."""
