@@ -1,4 +1,4 @@
-"""The problem with a model for every user that given parameters mean."""
+"""Choose the problem with one model per user that fits the given parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OF_SHARED = {"loss", "penalty", "strength", "nu", "intercept"}
 
 
 def problem_of_users(**parameters: Any) -> Personal | Shared:
-    """`Shared`, a common model and deviations, if a loss, a penalty or ν is given; else
+    """Return `Shared` (a common model and deviations) if a parameter in `OF_SHARED` is given, else
     `Personal`.
     """
     if parameters.keys() & OF_SHARED:

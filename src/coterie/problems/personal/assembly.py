@@ -1,4 +1,4 @@
-"""The models of users are assembled from their points, and taken apart into them."""
+"""Assemble personal models from the points of the users, and take the points from a model."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ from coterie.run.certificate.bound import Point
 from coterie.run.rounds import Outcome
 
 LOSSES = 1e-9
-"""How closely the losses of users agree with those of their rows."""
+"""Tolerance, relative and absolute, between stored losses and losses computed from the rows."""
 
 
 class PersonalModels(Models[Personal, PersonalModel]):
-    """A point is one user's model; what accompanies it is the user's row of the graph."""
+    """Personal models and their points. The `w` of a point is one user's model; its `v` is the
+    user's row of the graph.
+    """
 
     def shapes(
         self, model: PersonalModel, members: Sequence[AgentForm[Personal]]
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """One coefficient a base predictor."""
+        """One coefficient per base predictor."""
         problem = members[0].problem
         return (model.coef_.shape[1],), (problem.base.count,)
 
@@ -41,7 +43,7 @@ class PersonalModels(Models[Personal, PersonalModel]):
         witness: Sequence[FloatArray] | None,
     ) -> list[Point]:
         if len(members) < members[0].count:
-            # One user's part: its row of the graph is in its witness.
+            # The model of one user only: its row of the graph is in its witness.
             if witness is None:
                 row = None
             else:
@@ -67,7 +69,7 @@ class PersonalModels(Models[Personal, PersonalModel]):
         problem: Personal,
         classes: Classes,
     ) -> PersonalModel:
-        """The models of these users, and the graph between them if they are all."""
+        """The models of these users, and the graph if `members` are all users."""
         assert classes is not None
         coef = sp.csr_array(np.array([point.w for point in outcome.points]))
         confidence = np.array([agent.data.n / outcome.statistics.largest for agent in members])
@@ -89,13 +91,17 @@ class PersonalModels(Models[Personal, PersonalModel]):
         return user_loss(agent, w)
 
     def network(self, model: PersonalModel, graph: Network) -> Network:
-        """The graph of similar users, learned or given, where the model has all of it."""
+        """The graph of similar users in the model, learned or given. If the model does not have all
+        users, `graph`.
+        """
         if len(model.users) == graph.agents:
             return model.network
         return graph
 
     def proof_network(self, model: PersonalModel, network: Network) -> Network:
-        """The graph, if it was given; the witness has one that was learned."""
+        """The graph of the model if it was given. A learned graph is in the witness, so that
+        `network` is unchanged.
+        """
         if model.problem.learned:
             return network
         return self.network(model, network)
@@ -103,20 +109,26 @@ class PersonalModels(Models[Personal, PersonalModel]):
     def proven_network(
         self, model: PersonalModel, settings: Mapping[str, Any], agents: int
     ) -> Network:
-        """What was given; of a graph that was learned, the settings know nothing but that."""
+        """The given graph. Settings do not have a learned graph, and methods without a network
+        have none.
+        """
         unknown = model.problem.learned or not METHODS[settings["method"]["name"]].uses_network
         if unknown:
             return super().proven_network(model, settings, agents)
         return self.network(model, model.network)
 
     def problem_of(self, model: PersonalModel, settings: dict[str, Any]) -> Personal:
-        """That of the model: predictors that are functions are in no file."""
+        """The problem of the model, because settings cannot restore predictors that are
+        functions.
+        """
         return model.problem
 
     def unproven(
         self, model: PersonalModel, members: Sequence[AgentForm[Personal]], own: Sequence[float]
     ) -> Iterator[str]:
-        """What was computed of each user's rows beside its model."""
+        """Check the parts of the model that the certificate does not cover: number of columns,
+        confidence, losses, and the symmetry of the graph.
+        """
         first = members[0].data
         if model.width not in (None, first.d):
             yield f"the model is of {model.width} columns, but the data has {first.d}"
@@ -131,7 +143,9 @@ class PersonalModels(Models[Personal, PersonalModel]):
 
 
 def _graph(rows: Sequence[FloatArray | None]) -> sp.csr_array:
-    """An edge has the smaller of the two weights that its ends hold."""
+    """The graph of these rows. An edge has the smaller of the two weights that its two users
+    hold.
+    """
     known = [np.empty(0) if row is None else row for row in rows]
     ends = np.concatenate([[0], np.cumsum([row.size // 2 for row in known])])
     peers, held = (np.concatenate([np.split(row, 2)[part] for row in known]) for part in (0, 1))

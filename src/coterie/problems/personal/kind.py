@@ -20,7 +20,7 @@ from coterie.problems.personal.report import PersonalReport
 
 
 class PersonalData(Data[Personal]):
-    """The rows of one user are one table, with labels of two classes."""
+    """The data of a personal problem: one table per user, with labels of two classes."""
 
     fields: ClassVar[tuple[str, ...]] = ("weights",)
     labels_alone = False
@@ -38,7 +38,7 @@ class PersonalData(Data[Personal]):
 
 
 class PersonalProblems(Problems[Personal]):
-    """The network says which users are similar. Stumps need the ranges of columns."""
+    """The network is the graph of similar users. Stumps need the value ranges of the columns."""
 
     graph_is_data = True
 
@@ -53,7 +53,9 @@ class PersonalProblems(Problems[Personal]):
 
 
 class PersonalKind(Kind[Personal, PersonalModel]):
-    """Log-sum losses of users, in a ball, and near those of similar users."""
+    """Models of users that minimise the users' own losses. Each model lies in a ball and is
+    penalised for its distance from the models of similar users.
+    """
 
     name = "personal"
     called = "model for each of them"

@@ -1,4 +1,4 @@
-"""Personal models: a classifier for every user, of shared base predictors."""
+"""Personal models: one classifier per user, a weighted sum of shared base predictors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from coterie.problems.personal.problem import Personal
 
 @dataclass(frozen=True, eq=False)
 class PersonalModel(UserModel[Personal]):
-    """u = Σ_j coef_[k, j] h_j(x) for a row of user k; the second class where u > 0."""
+    """The score of a row x of user k is u = Σ_j coef_[k, j] h_j(x). The model predicts the second
+    class if u > 0.
+    """
 
     kind: ClassVar[str] = "personal"
 
@@ -31,18 +33,18 @@ class PersonalModel(UserModel[Personal]):
     weights: Matrix
     """The collaboration graph: symmetric, one row and one column per user."""
     confidence: FloatArray
-    """c_k: its own number of rows, relative to the largest."""
+    """c_k: the number of rows of each user, divided by the largest number of rows of a user."""
     losses: FloatArray
-    """L_k: the log-sum loss on its own rows."""
+    """L_k: the loss of each user on its own rows, log-sum or mean hinge."""
     problem: Personal
     classes_: npt.NDArray[Any]
     columns: tuple[str, ...] | None = None
     width: int | None = None
-    """How many columns the rows have."""
+    """Number of columns of the data."""
 
     @cached_property
     def network(self) -> Network:
-        """The collaboration graph as a network, which may fall apart."""
+        """The collaboration graph as a network, which may be disconnected."""
         return Network(self.weights, name="learned" if self.problem.learned else "collaboration")
 
     def in_graph(self) -> dict[str, tuple[int, float]]:
@@ -53,15 +55,17 @@ class PersonalModel(UserModel[Personal]):
 
     @property
     def columns_expected(self) -> int | None:
-        """How many columns the rows have."""
+        """Number of columns of the data."""
         return self.width
 
     def coefficients_of(
         self, user: object, *, unknown: str = "error", neighbours: Sequence[object] | None = None
     ) -> FloatArray:
-        """One user's coefficients. An unknown user is an error, or takes the average of its
-        neighbours' (of those given, or of everybody's), weighted by confidence; "common" is that of
-        everybody's.
+        """The coefficients of one user.
+
+        `unknown` is for a user without a model. "error" raises an error. "neighbours" averages the
+        coefficients of the given neighbours, or of all users if `neighbours` is None. "common"
+        averages those of all users. Averages are weighted by confidence.
         """
         if unknown not in UNKNOWN:
             raise UnknownName("way with unknown users", unknown, UNKNOWN)
@@ -98,8 +102,8 @@ class PersonalModel(UserModel[Personal]):
         return scores
 
     def predict_proba(self, X: Matrix, users: Any = None, **how: Any) -> FloatArray:
-        """The probabilities of the two classes as boosting has them: 1 / (1 + exp(∓2u)) (Friedman,
-        Hastie and Tibshirani, 2000).
+        """The probabilities of the two classes. That of the second class is the formula for
+        boosting 1 / (1 + exp(−2u)) (Friedman, Hastie and Tibshirani, 2000).
         """
         scores = self.decision_function(X, users, **how)
         second = expit(2.0 * scores)

@@ -1,5 +1,5 @@
-"""Base predictors: the functions h_1, ..., h_n of which every user's classifier is a weighted
-sum.
+"""Base predictors: the functions h_1, ..., h_n. Every user's classifier is a weighted sum of
+them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from coterie.numerics.arrays import FloatArray, Matrix, is_sparse, whole_number
 
 
 class Predictors(ABC):
-    """n functions of a row, h_j: x ↦ a number; positive speaks for the second class."""
+    """n functions h_j that map a row x to a number. A positive number is for the second class."""
 
     @property
     @abstractmethod
@@ -26,16 +26,16 @@ class Predictors(ABC):
 
     @abstractmethod
     def values(self, X: Matrix) -> FloatArray:
-        """h_j(x_i), one row per row of X and one column per predictor."""
+        """The numbers h_j(x_i), one row per row of X and one column per predictor."""
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """Everything that defines them, as plain values."""
+        """Everything that defines the predictors, as plain values."""
 
 
 @dataclass(frozen=True)
 class Stumps(Predictors):
-    """One threshold on one column each."""
+    """Stumps: each compares one column with one threshold."""
 
     columns: tuple[int, ...]
     thresholds: tuple[float, ...]
@@ -51,10 +51,11 @@ class Stumps(Predictors):
     def spread(
         lower: npt.ArrayLike, upper: npt.ArrayLike, count: int | None = None, constant: bool = False
     ) -> Stumps:
-        """`count` stumps (10 a column) spread evenly over the columns and, within each, between its
-        two ends.
+        """Spread `count` stumps (default: 10 per column) evenly over the columns. Within a column,
+        thresholds are spread evenly between its lower and its upper end.
 
-        `constant`: and one that says 1 of every row, because no number is below its threshold.
+        `constant` adds a stump that is 1 for every row, because its threshold is the most negative
+        finite number.
         """
         low = np.asarray(lower, float)
         high = np.asarray(upper, float)
@@ -72,7 +73,7 @@ class Stumps(Predictors):
 
     @staticmethod
     def number(columns: int, count: int | None = None, constant: bool = False) -> int:
-        """How many stumps `spread` gives for that many columns."""
+        """The number of stumps that `spread` makes for this number of columns."""
         if count is None:
             spread = 10 * columns
         else:
@@ -85,7 +86,7 @@ class Stumps(Predictors):
         return len(self.columns)
 
     def values(self, X: Matrix) -> FloatArray:
-        """±1."""
+        """1 where the column is above the threshold, else −1."""
         columns = np.array(self.columns)
         if is_sparse(X):
             used = X[:, columns].toarray()
@@ -94,7 +95,7 @@ class Stumps(Predictors):
         return np.where(used > np.array(self.thresholds), 1.0, -1.0)
 
     def settings(self) -> dict[str, Any]:
-        """Columns and thresholds."""
+        """The columns and the thresholds."""
         return {
             "name": "stumps",
             "columns": list(self.columns),
@@ -104,18 +105,18 @@ class Stumps(Predictors):
 
 @dataclass(frozen=True)
 class Linear(Predictors):
-    """h_j(x) = x_j for each column, and h(x) = 1 for the intercept, if there is one."""
+    """h_j(x) = x_j for each column, and h(x) = 1 for the intercept if `constant` is set."""
 
     columns: int
     constant: bool = True
 
     @property
     def count(self) -> int:
-        """How many columns there are, and one more with an intercept."""
+        """The number of columns, plus one with an intercept."""
         return self.columns + self.constant
 
     def values(self, X: Matrix) -> FloatArray:
-        """The rows, with a one behind for the intercept."""
+        """The rows, with a last column of ones if there is an intercept."""
         dense: FloatArray
         if is_sparse(X):
             dense = X.toarray()
@@ -132,10 +133,10 @@ class Linear(Predictors):
 
 @dataclass(frozen=True)
 class Given(Predictors):
-    """Each is a fitted classifier of two classes, or a function of X that returns one finite number
-    per row.
+    """Given predictors: each is a fitted classifier of two classes, or a function of X that returns
+    one finite number per row.
 
-    They are shared by all users, and cannot be written to a file: Coterie never pickles.
+    All users share them. They cannot be written to a file, because Coterie never pickles.
     """
 
     predictors: tuple[Any, ...]
@@ -159,11 +160,11 @@ class Given(Predictors):
 
     @property
     def count(self) -> int:
-        """How many were given."""
+        """The number of given predictors."""
         return len(self.predictors)
 
     def values(self, X: Matrix) -> FloatArray:
-        """±1 of a classifier, whatever a function returns."""
+        """±1 for a classifier, and the returned number for a function."""
         columns = [_values(predictor, X) for predictor in self.predictors]
         for predictor, column in zip(self.predictors, columns, strict=True):
             if column.shape != (X.shape[0],) or not np.isfinite(column).all():
@@ -175,7 +176,7 @@ class Given(Predictors):
         return np.column_stack(columns)
 
     def settings(self) -> dict[str, Any]:
-        """Their names only."""
+        """The names of the predictors only."""
         return {"name": "given", "predictors": [_name(predictor) for predictor in self.predictors]}
 
 

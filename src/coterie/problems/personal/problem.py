@@ -1,4 +1,4 @@
-"""A model for every user: the problem of "Communication-Efficient and Decentralized Multi-Task
+"""One model per user: the problem of "Communication-Efficient and Decentralized Multi-Task
 Boosting while Learning the Collaboration Graph" (Zantedeschi, Bellet, Tommasi).
 
     f(α) = Σ_k d_k c_k L_k(α_k) + (μ/2) Σ_{k<l} w_kl ‖α_k − α_l‖²,   ‖α_k‖₁ ≤ β
@@ -6,9 +6,9 @@ Boosting while Learning the Collaboration Graph" (Zantedeschi, Bellet, Tommasi).
     L_k(α) = log Σ_i exp(−[A_k α]_i),   [A_k]_ij = y_i h_j(x_i),   c_k = m_k / max_l m_l,   d_k =
                                         Σ_l w_kl
 
-A user without neighbours counts with d_k = 1, so that it learns alone; one without rows has c_k = 0
-and takes after its neighbours. With `pooled`, there is one model for all: log Σ_k exp(L_k(α)),
-ℓ1-AdaBoost on everybody's rows.
+A user without neighbours has d_k = 1, so that it learns alone. A user without rows has c_k = 0, so
+that only its neighbours determine its model. With `pooled`, all users have one model, which
+minimises log Σ_k exp(L_k(α)). This is ℓ1-AdaBoost on the rows of all users.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from coterie.problems.kind import Kind
 
 LEARNED = "learned"
-"""The name of a collaboration graph that is not given."""
+"""The name of a collaboration graph that is learned from the data."""
 NAMES = ("linear", "stumps")
 SHELF = 500.0
 SHELVES = 200
@@ -48,17 +48,18 @@ class Personal(AnyProblem):
 
     predictors  "stumps" (spread over the columns' value ranges), "linear", `Predictors`, or a list
                 of fitted classifiers and functions
-    count       how many stumps; 10 a column by default
-    constant    whether stumps have an intercept beside them, of which every user has its own;
-                linear ones always do, except with `hinge`
+    count       number of stumps; default: 10 per column
+    constant    whether each user also has an intercept with stumps; with linear predictors, each
+                user always has one, except with `hinge`
     beta        β: the largest norm of a model
-    mu          μ: how much neighbours in the collaboration graph should agree
-    lam         λ: how dense a learned graph is; the smaller, the sparser
+    mu          μ: strength of the penalty on differences between neighbours' models
+    lam         λ: density of a learned graph; a smaller λ gives a sparser graph
     delta       δ: keeps the logarithm of a degree finite
     norm        "l1" (sparse models), or "l2"
 
-    `solve` sets whether there is one model for all (`pooled`), whether the graph is learned, and
-    whether L_k is the mean hinge loss in place of the log-sum (`hinge`), as the method needs it.
+    `solve` sets three parameters as the method needs them: `pooled` (one model for all users),
+    `learned` (the graph is learned), and `hinge` (L_k is the mean hinge loss in place of the
+    log-sum).
     """
 
     intercept: bool
@@ -127,20 +128,20 @@ class Personal(AnyProblem):
 
     @property
     def kind(self) -> Kind[Any, Any]:
-        """Its own."""
+        """The kind of personal problems."""
         return kind_named("personal")
 
     @property
     def base(self) -> Predictors:
-        """The base predictors, once it is known which columns there are."""
+        """The base predictors, after `on` has adapted them to the columns."""
         assert isinstance(self.predictors, Predictors), (
             "the stumps have not been spread yet; see `on`"
         )
         return self.predictors
 
     def predictor_count(self, columns: int) -> int:
-        """How many base predictors there are for that many columns, also before stumps are spread
-        over them.
+        """The number of base predictors for this number of columns, also before `on` spreads the
+        stumps over them.
         """
         if isinstance(self.predictors, Predictors):
             return self.predictors.count
@@ -166,8 +167,8 @@ class Personal(AnyProblem):
         return Personal(**{**{name: getattr(self, name) for name in own}, **changes})
 
     def on(self, tables: Sequence[AnyTable]) -> Personal:
-        """The same problem with predictors for these columns; stumps take the value ranges of all
-        users together.
+        """The same problem with predictors for the columns of these tables. Stumps use the value
+        ranges over the rows of all users.
         """
         weighted = [table.name for table in tables if "weights" in table.beside]
         if weighted:
@@ -200,8 +201,8 @@ class Personal(AnyProblem):
 
     @staticmethod
     def from_settings(settings: dict[str, Any]) -> Personal:
-        """The problem that `settings()` described; functions and classifiers cannot come back from
-        it.
+        """The problem that `settings()` described. Functions and classifiers cannot be restored
+        from settings.
         """
         own = dict(settings["personal"])
         named = own.pop("predictors")
@@ -230,7 +231,7 @@ def _ranges(table: Table) -> tuple[FloatArray, FloatArray]:
 
 @remembered
 def margins(agent: Agent[Personal]) -> FloatArray:
-    """A_k."""
+    """The matrix A_k, with [A_k]_ij = y_i h_j(x_i)."""
     return np.ascontiguousarray(
         agent.exact_labels[:, None] * agent.problem.base.values(agent.data.X)
     )
@@ -246,12 +247,12 @@ def curvature(agent: Agent[Personal]) -> float:
 
 
 def user_loss(agent: Agent[Personal], alpha: FloatArray) -> float:
-    """L_k(α): the log-sum, or the mean hinge loss, of its own rows."""
+    """L_k(α): the log-sum loss, or the mean hinge loss, of the user's own rows."""
     return (mean_hinge if agent.problem.hinge else log_sum)(margins(agent), alpha)
 
 
 def confidence(agent: Agent[Personal]) -> float:
-    """c_k = m_k / max_l m_l."""
+    """The confidence c_k = m_k / max_l m_l."""
     assert agent.statistics is not None
     return agent.data.n / agent.statistics.largest
 
@@ -259,11 +260,11 @@ def confidence(agent: Agent[Personal]) -> float:
 def pooled_gradient(
     agent: Agent[Personal], alpha: FloatArray
 ) -> Protocol[tuple[float, FloatArray]]:
-    """The loss log Σ_k exp(L_k(α)) on everybody's rows, and its gradient."""
+    """The loss log Σ_k exp(L_k(α)) on the rows of all users, and its gradient."""
     gradient = np.empty(alpha.size)
     loss = slope(margins(agent), alpha, np.zeros(alpha.size), 1.0, 0.0, gradient)
-    # A common shift that no exponential overflows by: the highest shelf on which anybody's loss
-    # lies.
+    # A common shift, so that no exponential overflows: the upper end of the highest interval
+    # ("shelf") that contains the loss of a user.
     shelf = min(max(int(loss // SHELF) + SHELVES // 2, 0), SHELVES - 1)
     taken = np.zeros(SHELVES)
     taken[shelf] = agent.data.n > 0
@@ -281,8 +282,8 @@ def pooled_gradient(
 
 
 def pooled_step(agent: Agent[Personal], alpha: FloatArray, grid: int = 24) -> Protocol[FloatArray]:
-    """A pairwise step on everybody's rows: from the worst base predictor in use to the best, by a
-    search on a grid.
+    """Take a pairwise step on the rows of all users: move weight from the worst base predictor in
+    use to the best. A search on a grid finds the step size.
     """
     beta = agent.problem.beta
     value, g = yield from pooled_gradient(agent, alpha)
@@ -304,7 +305,7 @@ def pooled_step(agent: Agent[Personal], alpha: FloatArray, grid: int = 24) -> Pr
     high = largest
     for _ in range(2):
         steps = np.geomspace(low, high, grid)
-        # exp(−margins) relative to the pooled loss at γ = 0, which everybody knows
+        # exp(−margins) relative to the pooled loss at γ = 0, which all users know
         exponents = np.minimum(-(margin[:, None] + change[:, None] * steps) - value, 700.0)
         sums = yield Sum(np.exp(exponents).sum(axis=0))
         place = int(np.argmin(sums))

@@ -3,19 +3,20 @@
     f(α) − f* ≤ Σ_k max over ‖s‖ ≤ β of ⟨α_k − s, g_k⟩ = Σ_k ⟨α_k, g_k⟩ + β ‖g_k‖_*
     g_k = −d_k c_k η_kᵀA_k + μ (d_k α_k − Σ_l w_kl α_l),   η_k ∝ exp(−A_k α_k)
 
-because f is convex. Where L_k is the mean hinge loss (1/m) Σ_i max(0, 1 − [A_kα]_i) ≥ (1/m) Σ_i u_i
-(1 − [A_kα]_i), 0 ≤ u_i ≤ 1, the multipliers of `hinge_block` near α take the place of η:
+because f is convex. The mean hinge loss is (1/m) Σ_i max(0, 1 − [A_kα]_i) ≥ (1/m) Σ_i u_i (1 −
+[A_kα]_i) for 0 ≤ u_i ≤ 1. If L_k is this loss, the multipliers u of `hinge_block` near α replace η:
 
     f(α) − f* ≤ Σ_k d_k c_k (L_k(α_k) − (1/m_k) Σ_i u_i (1 − [A_kα_k]_i)) + ⟨α_k, g_k⟩ + β ‖g_k‖₂
     g_k = −d_k c_k uᵀA_k/m_k + μ (d_k α_k − Σ_l w_kl α_l)
 
-A user's point is its model and its row of the graph; an edge counts with the smaller of the two
-weights that its ends hold, so that a message that was lost cannot make the graph lopsided.
+A user's point is its model and its row of the graph. The two users of an edge may hold different
+weights for it, because a message was lost. The proof uses the smaller weight, so that the graph is
+symmetric.
 
-**Rounding.** η (or u) as it was computed is a dual whatever the exact margins are. A margin is off
-by at most h = k ε max_i Σ_j |A_ij α_j|, a loss by h and the roundings of its sum, and g_k by k ε
-(d_k c_k max |A| + μ …) in the norm in which the gap measures it, which counts twice: beside α and
-beside s.
+**Rounding.** The computed η (or u) is a feasible dual for any exact margins. The error of a margin
+is at most h = k ε max_i Σ_j |A_ij α_j|. The error of a loss is at most h and the rounding error of
+its sum. The error of g_k is at most k ε (d_k c_k max |A| + μ …) in the norm that the gap uses. This
+error counts twice: once in the product with α and once in the product with s.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ from coterie.run.collectives import Ask, Protocol, Sum
 from coterie.run.disclosure import TOTALS, Protocols, discloses
 
 BITS = 40
-"""Nobody has 2⁴⁰ rows."""
+"""Binary digits of the largest number of rows of a user: fewer than 2⁴⁰."""
 ROUNDING = 1e-9
 SWEEPS = 2000
-"""Of the search for multipliers."""
+"""Largest number of passes over the rows in the search for multipliers."""
 
 
 class PersonalProof(Proof[Personal]):
@@ -62,7 +63,9 @@ class PersonalProof(Proof[Personal]):
         most=lambda case: (BITS - 1, BITS - 1),
     )
     def introduce(self, agent: Agent[Personal]) -> Protocol[SummaryStatistics]:
-        """How many rows there are, how many the largest user has, and the objective at α = 0."""
+        """Compute the number of rows, the largest number of rows of a user, and the objective at
+        α = 0.
+        """
         rows = agent.data.n
         degree = sum(agent.ties) or 1.0
         lengths = np.zeros(BITS)
@@ -77,7 +80,8 @@ class PersonalProof(Proof[Personal]):
         sums = yield Sum(np.append(lengths, [rows, degree * rows * at_zero if rows else 0.0]))
         if sums[-2] == 0:
             raise InvalidData("no user has any rows. Give at least one user data.")
-        # The largest number, bit by bit from the highest: has anybody at least that many?
+        # The largest number of rows, bit by bit from the highest: each sum counts the users that
+        # have at least the candidate number of rows.
         largest = 0
         top = int(np.flatnonzero(sums[:BITS])[-1]) - 1
         for bit in range(top, -1, -1):
@@ -89,7 +93,7 @@ class PersonalProof(Proof[Personal]):
             unit = math.log(total)
         else:
             unit = float(sums[-1]) / largest
-        # Where everybody has one row only, f(0) = 0 tells no scale.
+        # If every user has one row only, f(0) = 0, which is no scale for the gap.
         if not unit > 0:
             unit = 1.0
         return SummaryStatistics(
@@ -113,7 +117,7 @@ class PersonalProof(Proof[Personal]):
     def certify(
         self, agent: Agent[Personal], point: Point, target: float = 0.0, radius: float | None = None
     ) -> Protocol[Bound]:
-        """f(α), and f(α) less the Frank-Wolfe gap."""
+        """Compute f(α) and its Frank-Wolfe gap, with the bounds of their rounding errors."""
         problem = agent.problem
         alpha = point.w.astype(float)
         if float(np.linalg.norm(alpha, 1 if problem.norm == "l1" else 2)) > problem.beta * (
@@ -124,8 +128,8 @@ class PersonalProof(Proof[Personal]):
             )
         if problem.pooled:
             value, g = yield from pooled_gradient(agent, alpha)
-            # Shares of users add up to 1: the sum of their errors is at least what all rows
-            # together have.
+            # The shares of the users add up to 1. The sum of their errors is therefore at least
+            # the error over all rows.
             lost = yield Sum(np.array(_lost(agent, alpha, 1.0, 0.0)))
             sizes = np.array([1.0 + abs(value), problem.beta * _steepest(problem, g)])
             off, off_gap = (SAFE * (lost + EPSILON * (agent.count + FEW) * sizes)).tolist()
@@ -194,8 +198,8 @@ def _steepest(problem: Personal, g: FloatArray) -> float:
 def _lost(
     agent: Agent[Personal], alpha: FloatArray, s: float, pulled: float
 ) -> tuple[float, float]:
-    """What rounding can have taken off s times its loss, and off its gap; `pulled` is the size of
-    the rest of g_k.
+    """Bound the rounding errors of s times the user's loss, and of its gap. `pulled` is the size
+    of the terms of g_k that are not from the loss.
     """
     problem = agent.problem
     A = margins(agent)
@@ -208,7 +212,7 @@ def _lost(
             largest = float(sizes.max())
         else:
             largest = float(np.linalg.norm(sizes, axis=1).max())
-    # Exponentials of margins, and sums of them.
+    # The error of the exponentials of the margins, and of their sums.
     margin = EPSILON * ((columns + FEW) * reach + (rows + FEW) * (1.0 + reach))
     slope = EPSILON * (2 * rows + columns + len(agent.neighbours) + FEW) * (s * largest + pulled)
     if problem.hinge:
@@ -221,8 +225,8 @@ def _lost(
 def _hinge_gap(
     problem: Personal, A: FloatArray, alpha: FloatArray, pulled: FloatArray, s: float, q: float
 ) -> tuple[float, float]:
-    """L_k, and the gap at the multipliers of a step from α: if α is the minimiser, it stays, and
-    its gap is 0.
+    """Compute L_k, and the gap at the multipliers of a step from α. If α is the minimiser, the
+    step leaves it unchanged, and the gap is 0.
     """
     u = np.zeros(len(A))
     hinge_block(A, alpha - pulled / q, s, q, problem.beta, u, SWEEPS)
@@ -234,7 +238,9 @@ def _hinge_gap(
 
 
 def _row(agent: Agent[Personal], row: FloatArray | None) -> tuple[npt.NDArray[np.intp], FloatArray]:
-    """Its own neighbours and their weights: what the point says, or what was given."""
+    """The user's neighbours and their weights: those of the point, else those of the given
+    graph.
+    """
     if row is None:
         return np.array(agent.neighbours, np.intp), np.array(agent.ties, float)
     return row[: row.size // 2].astype(np.intp), row[row.size // 2 :]

@@ -1,4 +1,4 @@
-"""Personal models in words, and a picture of how often each is right."""
+"""Describe personal models in text, and show a lower bound of the accuracy of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coterie.run.certificate import Participant
 
 
 class PersonalReport(Report[Personal, PersonalModel]):
-    """A loss, a ball, and the graph of similar users."""
+    """The report of a personal model: its loss, its constraint, and the graph of similar users."""
 
     def words(self, problem: Personal) -> str:
         intercept = intercept_words(self.has_intercept(problem.settings()))
@@ -64,8 +64,8 @@ class PersonalReport(Report[Personal, PersonalModel]):
         ]
 
     def has_intercept(self, settings: dict[str, Any]) -> bool:
-        """Whether every user has one: linear predictors do, unless the loss is hinge; stumps on
-        request.
+        """Whether every user has an intercept. Linear predictors have one unless the loss is hinge;
+        stumps have one only if `constant` is set.
         """
         own = settings["personal"]
         if isinstance(own["predictors"], str):
@@ -80,11 +80,11 @@ class PersonalReport(Report[Personal, PersonalModel]):
         return "A model was fitted for each of them, close to the models of similar users."
 
     def shown(self, model: PersonalModel, participants: Sequence[Participant]) -> Shown:
-        """Every user and the share of its own rows that its model gets right, at least; the lowest
-        first.
+        """Every user with a lower bound of the share of its own rows that its model classifies
+        correctly; the lowest first.
 
-        A row that is wrong has a margin of at most 0, so the errors are at most Σ_i exp(−margin_i)
-        = exp(L_k), and at most Σ_i max(0, 1 − margin_i).
+        A misclassified row has a margin of at most 0. The number of errors is therefore at most
+        Σ_i exp(−margin_i) = exp(L_k), and at most Σ_i max(0, 1 − margin_i).
         """
         rows = np.array([participant.rows for participant in participants])
         if model.problem.hinge:

@@ -1,1 +1,1 @@
-"""One kind of problem; `kind.py` is its index, which `coterie.problems` finds."""
+"""Shared models, one kind of problem. `kind.py` lists its parts for `coterie.problems`."""

@@ -1,4 +1,4 @@
-"""Methods for personal models: learning by gossip, and the baselines that it is compared with."""
+"""Methods for personal models: learning by gossip, and its baselines."""
 
 from __future__ import annotations
 

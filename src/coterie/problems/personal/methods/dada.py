@@ -1,38 +1,29 @@
 """Dada, "Communication-Efficient and Decentralized Multi-Task Boosting while Learning the
-Collaboration Graph" (Zantedeschi, Bellet, Tommasi): a boosted classifier for every user, and the
-graph of who learns from whom.
+Collaboration Graph" (Zantedeschi, Bellet, Tommasi): one boosted classifier per user, and the graph
+of the users that learn from each other.
 
-| paper     | code                    | meaning
-            |
-|-----------|-------------------------|--------------------------------------------------------------------------------|
-| K, κ      | `agent.count`, `sample` | users; peers that are sampled in a graph step
-            |
-| α_k       | `x[HEAD:]`              | its own model: a weight for each base predictor
-            |
-| d_k, w_kl | `x[0]`, `weights`       | its own degree; the weights of its neighbours `peers`
-                                      |
-| L_k, c_k  | `x[1]` = c_k L_k        | the log-sum loss on its own rows; confidence
-            |
-| A_k       | `margins(agent)`        | y_i h_j(x_i)
-            |
-| γ⁽ᵗ⁾      | `gamma`                 | 2K/(t + 2K), with t the wake-ups of all
-            |
-| p, Δ      | `price`                 | the linear part of h, divided by μ
-            |
-| L_κ       | `smoothness`            | 2μ((κ + 1)/δ² + λ)
-            |
+| paper     | code                    | meaning                                               |
+|-----------|-------------------------|-------------------------------------------------------|
+| K, κ      | `agent.count`, `sample` | number of users; of users sampled in a graph step     |
+| α_k       | `x[HEAD:]`              | the user's model: one weight per base predictor       |
+| d_k, w_kl | `x[0]`, `weights`       | the user's degree; the weights of its `peers`         |
+| L_k, c_k  | `x[1]` = c_k L_k        | the log-sum loss on the user's own rows; confidence   |
+| A_k       | `margins(agent)`        | y_i h_j(x_i)                                          |
+| γ⁽ᵗ⁾      | `gamma`                 | 2K/(t + 2K), with t the number of wake-ups of all     |
+| p, Δ      | `price`                 | the linear part of h, divided by μ                    |
+| L_κ       | `smoothness`            | 2μ((κ + 1)/δ² + λ)                                    |
 
-Given the graph, a user that wakes up takes one step on its own block of (1): the published
-Frank-Wolfe step, or by default a *pairwise* step, which moves weight from the worst base predictor
-in use to the best one by exact line search. Given the models, it minimises
+Given the graph, a user that wakes up takes one step on its own block of (1). The published step is
+a Frank-Wolfe step. The default is a *pairwise* step: it moves weight from the worst base predictor
+in use to the best one, by exact line search. Given the models, the user minimises
 
     h(w) = Σ_k d_k c_k L_k + μ (½ Σ_{k<l} w_kl ‖α_k − α_l‖² − Σ_k log(d_k + δ) + λ ‖w‖²)
     (3)
 
-over its weights to κ sampled peers: by the published gradient step (5), or by default exactly.
-`likeness="models"` is (3) as it stands. The default, `likeness="trials"`, replaces its linear part
-by how often the models of the two users are wrong on each other's rows: user k tries the model of
-l, which it is sent anyway, on its own rows and tells l.
+over its weights to κ sampled users: by the published gradient step (5), or by default exactly.
+`likeness="models"` uses (3) unchanged. The default, `likeness="trials"`, replaces the linear part
+of (3) by the error rates of the two users' models on each other's rows. User k receives the model
+of user l in any case. It applies this model to its own rows and sends the error rate to user l.
 """
 
 from __future__ import annotations
@@ -66,7 +57,7 @@ from coterie.run.collectives import Ask, Protocol, Publication
 from coterie.run.disclosure import LABELS_OF_MODEL, NO_SUMS, Disclosure
 
 HEAD = 2
-"""A message begins with the degree and the weighted loss."""
+"""Number of entries before the model in a message: the degree and the weighted loss."""
 
 
 @dataclass(frozen=True)
@@ -85,25 +76,29 @@ class _Tuning(Tuning):
 TUNING = _Tuning()
 Phase = Literal["alone", "graph", "models"]
 Objective = tuple[FloatArray, float, float]
-"""Of a user's objective: the pull of its neighbours, and factors of its loss and of ½‖α‖²."""
+"""Parts of a user's objective: the linear term from its neighbours' models, the factor of its loss,
+and the factor of ½‖α‖².
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where one user stands between two wake-ups."""
+    """The state of one user between two wake-ups."""
 
     x: FloatArray
-    """What others see: degree, weighted loss, model."""
+    """The numbers that other users see: degree, weighted loss, model."""
     peers: npt.NDArray[np.intp]
     weights: FloatArray
     received: npt.NDArray[np.intp]
-    """Who told how often this user's model was wrong there."""
+    """The users that sent the error rate of this user's model on their rows; `views` has the
+    rates.
+    """
     views: FloatArray
     changed: int = 0
-    """How many entries of the model changed in the last wake-up."""
+    """Number of entries of the model that changed in the last wake-up."""
     told: FloatArray | None = None
-    """What the last wake-up tells single peers: their numbers, weights, trials, and whether the
-    edge is new.
+    """The messages to single users after a graph step, one column per user: its number, its weight,
+    the error rate of its model, and whether the edge is new. None after other steps.
     """
     together: bool = False
     """Whether the user has begun to learn with its neighbours."""
@@ -111,7 +106,7 @@ class State:
 
 @dataclass(frozen=True)
 class Dada(Method[State, Personal]):
-    """Models and graph in turns; only the models, if the graph is given."""
+    """Learn the models and the graph alternately, or only the models if the graph is given."""
 
     name: ClassVar[str] = "dada"
     split: ClassVar[str] = "users"
@@ -132,42 +127,45 @@ class Dada(Method[State, Personal]):
     tells_labels: ClassVar[bool] = False
 
     step: str = "pairwise"
-    """How a model moves: "pairwise", or "frank-wolfe" as published."""
+    """The step on a model: "pairwise", or "frank-wolfe" as published."""
     local_steps: int = 1
-    """How many pairwise steps a user takes in one wake-up."""
+    """Number of pairwise steps that a user takes in one wake-up."""
     graph_step: str = "exact"
-    """How a row of the graph moves: "exact", or "gradient"."""
+    """The step on a row of the graph: "exact", or "gradient"."""
     graph_factor: float | None = None
-    """Gradient steps are this number times 1/L_κ, 1 as published; None: 1/L for the curvature L
-    where the row is.
+    """Step size of gradient steps, as a multiple of 1/L_κ; 1 as published. None: the step size is
+    1/L, with the curvature L at the current row.
     """
     likeness: str = "trials"
-    """What makes two users alike: "trials" on each other's rows, or their "models" as published."""
+    """The measure of similarity of two users: "trials" of their models on each other's rows, or
+    the distance of their "models" as published.
+    """
     schedule: str = "auto"
-    """"auto", or "paper": models start from zero again, then 20 rounds of models to 10 of the
-    graph.
+    """"auto", or "paper". With "paper", models start again from zero after the rounds alone; 20
+    rounds of models then follow each 10 rounds of the graph.
     """
     sample: int = 10
-    """κ: how many peers are asked in a graph step."""
+    """κ: number of users that a user asks in a graph step."""
     nearest: int | None = None
-    """At most so many neighbours: those most alike (Remark 1); None: as many as h wants."""
+    """Largest number of neighbours: the most similar users stay (Remark 1). None: the minimum of h
+    determines the number.
+    """
     revisit: bool = True
-    """Whether a graph step also sets the weights of neighbours again, of 20 at most: two numbers
-    more for each.
+    """Whether a graph step also sets the weights of neighbours again, of at most 20. It costs two
+    more numbers per neighbour.
     """
     begin: str = "zeros"
-    """Where boosted models begin: at "zeros" as published, or near the "global" one, by steps on
-    everybody's rows.
+    """The first boosted models: "zeros" as published, or near the "global" one, by steps on the
+    rows of all users.
     """
     cache: bool = True
-    """Whether users keep the models that they were sent in graph steps (Appendix C)."""
+    """Whether users keep the models that they received in graph steps (Appendix C)."""
     alternations: int = 5
-    """How often the graph is learned before the models are finished."""
+    """Number of phases that learn the graph."""
     alone: int | None = None
+    """Number of rounds alone at the start. None: 10; 2 with begin="global"; 30 as published."""
     graph_rounds: int | None = None
-    """Rounds alone at first (None: 10, 2 near "global", 30 as published), and of the graph each
-    time (20; 10).
-    """
+    """Number of rounds in each phase of the graph. None: 20; 10 as published."""
     learn: bool = False
     """Whether the graph is learned; `solve` sets it."""
 
@@ -213,8 +211,8 @@ class Dada(Method[State, Personal]):
         return replace(self, learn=learn), problem
 
     def settings(self) -> dict[str, Any]:
-        """Name and parameters; newer ones are named where they are given, so that older files stay
-        what they were.
+        """The name and the parameters. Newer parameters are left out at their defaults, so that
+        the settings in older files stay the same.
         """
         usual = {"graph_factor": None, "begin": "zeros", "alone": None, "graph_rounds": None}
         return {
@@ -223,7 +221,7 @@ class Dada(Method[State, Personal]):
             if name not in usual or x != usual[name]
         }
 
-    # -- when what is done -------------------------------------------------------------------------
+    # -- the schedule ------------------------------------------------------------------------------
 
     @property
     def asynchronous(self) -> bool:
@@ -231,12 +229,14 @@ class Dada(Method[State, Personal]):
 
     @property
     def rhythm(self) -> tuple[int, int, int]:
-        """Rounds of learning alone, then in turns of the graph and of the models."""
+        """The numbers of rounds alone, of each phase of the graph, and of each phase of the
+        models.
+        """
         usual = (
             2 if self.begin == "global" else 10,
             20,
             10,
-        )  # a good beginning is lost when alone for long
+        )  # many rounds alone undo the effect of a good first model
         if self.schedule == "paper":
             alone = 30
             graph = 10
@@ -253,7 +253,7 @@ class Dada(Method[State, Personal]):
         return 0
 
     def phase(self, round: int) -> Phase:
-        """What is done in round 1, 2, ..."""
+        """The phase of round 1, 2, ..."""
         if not self.learn:
             return "models"
         alone, graph, models = self.rhythm
@@ -265,7 +265,7 @@ class Dada(Method[State, Personal]):
         return "models"
 
     def gamma(self, K: int, t: int) -> float:
-        """γ⁽ᵗ⁾ = 2K/(t + 2K), with t the steps on models since they started from zero."""
+        """γ⁽ᵗ⁾ = 2K/(t + 2K), with t the number of steps on models since they started from zero."""
         alone, graph, models = self.rhythm
         round, place = divmod(t - 1, K)
         if self.learn and round >= alone:
@@ -319,7 +319,9 @@ class Dada(Method[State, Personal]):
     def _stepped(
         self, agent: Agent[Personal], state: State, alpha: FloatArray, objective: Objective, t: int
     ) -> int:
-        """Take a step on the user's model, in place; how many coefficients changed."""
+        """Take a step on the user's model in place. Return the number of coefficients that
+        changed.
+        """
         problem = agent.problem
         A = margins(agent)
         if problem.norm == "l2":
@@ -339,7 +341,9 @@ class Dada(Method[State, Personal]):
         return int(np.count_nonzero(alpha != state.x[HEAD:]))
 
     def graph_turn(self, agent: Agent[Personal], state: State, t: int) -> Protocol[State]:
-        """Ask κ peers, set the weights to them, and tell them."""
+        """Ask κ users for their models, and set the weights of the edges to them. `publish` sends
+        them these weights.
+        """
         problem = agent.problem
         others = min(self.sample, agent.count - 1)
         random = agent.random(t)
@@ -349,7 +353,7 @@ class Dada(Method[State, Personal]):
         else:
             drawn = np.empty(0, np.intp)
         drawn += drawn >= agent.index
-        if again.size > TUNING.revisited:  # so that a wake-up costs no more where users are many
+        if again.size > TUNING.revisited:  # bounds the cost of a wake-up with many neighbours
             again = random.choice(again, TUNING.revisited, replace=False)
         if self.revisit:
             asked = np.union1d(drawn, again)
@@ -386,8 +390,8 @@ class Dada(Method[State, Personal]):
         peers: npt.NDArray[np.intp],
         messages: FloatArray,
     ) -> tuple[FloatArray, FloatArray]:
-        """The linear part of h divided by μ, for each of these peers, and how their models did on
-        its own rows.
+        """The linear part of h divided by μ, for each of these users, and the error rates of their
+        models on this user's rows (zeros with `likeness="models"`).
         """
         problem = agent.problem
         models = messages[:, HEAD:]
@@ -405,8 +409,8 @@ class Dada(Method[State, Personal]):
     def too_far(
         self, state: State, peers: npt.NDArray[np.intp], price: FloatArray, w: FloatArray
     ) -> npt.NDArray[np.bool_]:
-        """Who of these would be one neighbour too many: those least alike, as far as others hold
-        the places.
+        """Mark the users in `peers` that exceed the limit `nearest`: the least similar ones.
+        Neighbours that are not in `peers` count towards the limit.
         """
         assert self.nearest is not None
         places = self.nearest - int(np.isin(state.peers, peers, invert=True).sum())
@@ -424,7 +428,7 @@ class Dada(Method[State, Personal]):
         if received.size > TUNING.remembered:
             received, views = without_largest(received, views)
         if note[0] == 0.0 and not entry(state.peers, state.weights, sender, 0.0):
-            # Most who ask are no neighbours, and do not become any.
+            # Most users that ask are not neighbours, and do not become neighbours.
             return State(
                 state.x, state.peers, state.weights, received, views, together=state.together
             )
@@ -454,11 +458,11 @@ class Dada(Method[State, Personal]):
 
 
 def _objective(agent: Agent[Personal], state: State) -> Protocol[Objective]:
-    """Ask the neighbours for their models."""
+    """Ask the neighbours for their models, and return the parts of the user's objective."""
     if not state.peers.size:
         return np.zeros(state.x.size - HEAD), confidence(agent), 0.0
     degree = state.x[0]
     mu = agent.problem.mu
-    # Σ_l w_kl α_l, of what the neighbours sent
+    # μ Σ_l w_kl α_l, from the messages of the neighbours
     pull = mu * (yield Ask(state.peers, state.weights))[HEAD:]
     return pull, degree * confidence(agent), mu * degree

@@ -1,29 +1,25 @@
-"""Perso-linear, what paper 001 compares Dada with: linear models of users who learn by gossip on a
+"""Perso-linear, the baseline of Dada in paper 001: users learn linear models by gossip on a
 collaboration graph ("Decentralized Collaborative Learning of Personalized Models over Networks",
 Vanhaesebrouck, Bellet, Tommasi).
 
     f(θ) = Σ_k d_k c_k (1/m_k) Σ_i max(0, 1 − y_i⟨x_i, θ_k⟩) + (μ/2) Σ_{k<l} w_kl ‖θ_k − θ_l‖²
 
-| paper     | code              | meaning
-            |
-|-----------|-------------------|--------------------------------------------------------------------------------------|
-| θ_k       | `x[self.head:]`   | its own model: one number a column, without an intercept
-            |
-| θ̃_k^l     | `copies`          | the models of its neighbours as it was sent them last
-             |
-| c_k       | `confidence`      | m_k / max m_l
-            |
-| W, d_k    | `weights`         | the weights of its neighbours `peers`, and their sum
-            |
-| 2DZ       |                   | bits of one iteration: two models
-            |
+| paper  | code            | meaning                                                     |
+|--------|-----------------|-------------------------------------------------------------|
+| θ_k    | `x[self.head:]` | the user's model: one number per column, without intercept  |
+| θ̃_k^l  | `copies`        | the last model that the user received from each neighbour   |
+| c_k    | `confidence`    | m_k / max m_l                                               |
+| W, d_k | `weights`       | the weights of the user's neighbours `peers`, and their sum |
+| 2DZ    |                 | bits of one iteration: two models                           |
 
-A user that wakes up draws one of its neighbours. The two exchange their models, and each then takes
-the minimiser of
-its own part of f, given the models of its neighbours that it knows:
-`numerics/kernels/hinge_block.py`. The paper bounds no norm; β is there for the proof, and should be
-large. On a learned graph, degree and loss ride along with a model.
-`dada-linear` is ours: the loss of Dada, an intercept, and a model goes to all neighbours.
+A user that wakes up draws one of its neighbours. The two users exchange their models. Each user
+then minimises its own part of f, given the models of its neighbours that it knows
+(`numerics/kernels/hinge_block.py`). The paper does not bound the norm of a model. The proof needs
+the bound β, which should be large. On a learned graph, a message also has the degree and the loss
+of the user.
+
+`dada-linear` is a method of Coterie: it has the loss of Dada and an intercept, and a user sends
+its model to all neighbours.
 """
 
 from __future__ import annotations
@@ -62,15 +58,18 @@ TUNING = _Tuning()
 
 @dataclass(frozen=True, slots=True)
 class Acquaintance(State):
-    """Where one user stands, and what it knows of its neighbours' models."""
+    """The state of one user, with the models of its neighbours that it knows."""
 
     copies: FloatArray = field(default_factory=lambda: np.empty((0, 0)))
-    """One row a neighbour; NaN: it has not been sent yet, and the edge does not pull."""
+    """One row per neighbour. A row is NaN until the neighbour's model has arrived; until then the
+    edge has no effect on the user's model.
+    """
     multipliers: FloatArray = field(default_factory=lambda: np.empty(0))
-    """Of its own rows, from where the next step goes on."""
+    """Multipliers of the user's own rows, from which the next step starts."""
     met: int = -1
-    """Whom the last wake-up exchanged models with, and `shown`, what that one is sent."""
+    """The neighbour that exchanged models in the last wake-up; −1 if there is none."""
     shown: FloatArray | None = None
+    """The message that the neighbour `met` receives."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +93,8 @@ class PersoLinear(Dada):
 
     @property
     def head(self) -> int:
-        """How many numbers stand before the model in a message: those that a graph is learned
-        from.
+        """The number of entries before the model in a message. The graph is learned from these
+        entries; a given graph needs none.
         """
         if self.learn:
             return HEAD
@@ -116,7 +115,7 @@ class PersoLinear(Dada):
         nobody = np.empty(0, np.intp)
         if self.learn:
             x[0], x[1] = sum(agent.ties), confidence(agent) * mean_hinge(margins(agent), x[HEAD:])
-        # Everybody begins at zero, and everybody knows that.
+        # Every user begins at zero, and all users know that.
         copies = np.zeros((len(peers), columns))
         ties = np.array(agent.ties, float)
         return Acquaintance(
@@ -183,7 +182,9 @@ class PersoLinear(Dada):
     # -- its own model -----------------------------------------------------------------------------
 
     def _begun(self, state: Acquaintance) -> Acquaintance:
-        """As published, everybody begins at zero again when the first graph is there."""
+        """With the published schedule, every user begins at zero again after the first graph is
+        learned.
+        """
         if not self.learn or state.together or self.schedule != "paper":
             return state
         x = state.x.copy()
@@ -206,8 +207,8 @@ class PersoLinear(Dada):
         alone: bool = False,
         met: int = -1,
     ) -> Acquaintance:
-        """Its own part of f at its minimum, given the others; alone, a proximal step of length 1 on
-        c_k L_k.
+        """Minimise the user's part of f, given the other models. With `alone`, take a proximal step
+        with step size 1 on c_k L_k.
         """
         problem = agent.problem
         x = state.x.copy()
@@ -218,7 +219,7 @@ class PersoLinear(Dada):
         q = 1.0
         centre = x[self.head :]
         if not alone and degree * problem.mu > 0:
-            # Σ_l w_kl θ̃_k^l / d_k, and all divided by d_k
+            # The centre is Σ_l w_kl θ̃_k^l / d_k. The objective is divided by d_k.
             q = problem.mu
             centre = state.weights[known] @ copies[known] / degree
         x[self.head :] = hinge_block(
@@ -249,8 +250,8 @@ class PersoLinear(Dada):
 
 
 def _aligned(before: Acquaintance, after: State, theirs: dict[int, FloatArray]) -> Acquaintance:
-    """The State after the graph changed: models that are known stay, and those that were sent
-    come.
+    """The state after the graph changed: it keeps the known models of neighbours, and adds the
+    received ones.
     """
     copies = np.full((len(after.peers), before.copies.shape[1]), np.nan)
     places: npt.NDArray[np.intp] = np.searchsorted(before.peers, after.peers)

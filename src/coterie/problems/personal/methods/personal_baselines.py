@@ -1,5 +1,5 @@
-"""What `dada` is compared with: one model for all users, everybody alone, and personal linear
-models.
+"""Baselines of `dada`: one model for all users, one model per user of its own rows only, and
+personal linear models.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TUNING = _Tuning()
 
 @dataclass(frozen=True)
 class DadaLinear(Dada):
-    """Personal linear models on the same graph: dense messages, no ℓ1 constraint."""
+    """Personal linear models on the same graph, with dense messages and no ℓ1 constraint."""
 
     name: ClassVar[str] = "dada-linear"
     summary: ClassVar[str] = "a linear model for every user, near those of similar users"
@@ -53,7 +53,7 @@ class DadaLinear(Dada):
 
 @dataclass(frozen=True)
 class Local(Dada):
-    """Everybody alone: ℓ1-AdaBoost on its own rows, without a message."""
+    """Every user learns alone: ℓ1-AdaBoost on its own rows, without messages."""
 
     name: ClassVar[str] = "local"
     summary: ClassVar[str] = "a boosted model for every user, of its own rows only"
@@ -70,22 +70,22 @@ class Local(Dada):
 
 
 def _numbers_of_global(case: Case) -> Counts:
-    """The numbers that one user sends in a round."""
+    """The counts of messages and of numbers that one user sends in a round."""
     gradient = case.problem.predictor_count(case.columns) + 1
     return 4, SHELVES + gradient + 2 * TUNING.grid
 
 
 @dataclass(frozen=True, slots=True)
 class GlobalState:
-    """The common model."""
+    """The state between two rounds: the common model."""
 
     alpha: FloatArray
 
 
 @dataclass(frozen=True)
 class Global(Method[GlobalState, Personal]):
-    """One model for all: ℓ1-AdaBoost on everybody's rows, pairwise steps with sums through a
-    server.
+    """One model for all users: ℓ1-AdaBoost on the rows of all users, by pairwise steps with sums
+    through a server.
     """
 
     name: ClassVar[str] = "global"
