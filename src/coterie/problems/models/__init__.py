@@ -1,5 +1,5 @@
-"""Fitted models: plain arrays that predict, saved as arrays and JSON, never as pickle. Each kind
-has its class in its folder of `problems`.
+"""Fitted models: plain arrays that predict. A model is saved as arrays and JSON, never as pickle.
+Each kind of problem has its model class in its folder of `problems`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ AnyModel: TypeAlias = Model[Any]
 
 
 def kind_of(model: object) -> Kind[Any, Any] | None:
-    """The kind of a model; None for an object of another package, which a report can also show."""
+    """The kind of a model. None for an object of another package, which a report can also show."""
     if not isinstance(model, Model):
         return None
     kind: Kind[Any, Any] = model.problem.kind
@@ -28,7 +28,7 @@ def kind_of(model: object) -> Kind[Any, Any] | None:
 
 
 def load_model(path: str | Path) -> AnyModel:
-    """Read a model file of any kind; one that was changed or truncated is refused."""
+    """Read a model file of any kind. A file that was changed or truncated raises an error."""
     header, _ = read_archive(path, "model")
     kind = header.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:

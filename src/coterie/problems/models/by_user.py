@@ -1,4 +1,4 @@
-"""The base of models in which every user has its own part."""
+"""The base class of models in which every user has its own part."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ UNKNOWN = ("error", "common", "neighbours")
 
 
 class UserModel(Model[P], Generic[P]):
-    """A score for every row, from the model of its user."""
+    """A model with one part per user. The score of a row is from the part of its user."""
 
     users: tuple[str, ...]
 
     def in_graph(self) -> Mapping[str, tuple[int, float]]:
-        """For each user of a graph of similar users, the number of neighbours and the
-        confidence.
+        """The number of neighbours and the confidence of each user in the graph of similar users.
+        Empty for a model without a graph.
         """
         return {}
 
@@ -42,7 +42,7 @@ class UserModel(Model[P], Generic[P]):
     @property
     @abstractmethod
     def columns_expected(self) -> int | None:
-        """The number of columns of the fit; None if it is not known."""
+        """The number of columns of the fitted data; None if it is not known."""
 
     @cached_property
     def _places(self) -> dict[str, int]:
@@ -56,11 +56,11 @@ class UserModel(Model[P], Generic[P]):
         unknown: str = "error",
         neighbours: Mapping[Any, Sequence[object]] | None = None,
     ) -> FloatArray:
-        """The score of every row for its user; `users` is one label per row, or one label for all
-        rows.
+        """The score of every row, from the model of its user. `users` is one label per row, or one
+        label for all rows.
 
-        A user without a model is an error, or takes the "common" model, or the average of its
-        "neighbours", which the argument `neighbours` names.
+        `unknown` is for a user without a model. "error" raises an error. "common" uses the common
+        model. "neighbours" uses the average of the users in `neighbours[user]`.
         """
         if unknown not in UNKNOWN:
             raise UnknownName("way with unknown users", unknown, UNKNOWN)
@@ -77,7 +77,7 @@ class UserModel(Model[P], Generic[P]):
         return self._scores(rows, users_and_rows, unknown, near)
 
     def predict(self, X: Matrix, users: Any = None, **how: Any) -> npt.NDArray[Any]:
-        """The class or the number that each row's user predicts for it."""
+        """The class or the number that the model of each row's user predicts."""
         scores = self.decision_function(X, users, **how)
         if self.classes_ is None:
             problem: Any = self.problem
@@ -88,9 +88,7 @@ class UserModel(Model[P], Generic[P]):
         return classes
 
     def score_per_user(self, X: Matrix, y: Any, users: Any, **how: Any) -> dict[str, float]:
-        """The share of right answers for each user with rows; for numbers, minus the mean square
-        error.
-        """
+        """The accuracy for each user with rows. For a regression, minus the mean squared error."""
         labels = self._labels(users, len(y))
         y = np.asarray(y)
         found = self.predict(X, users, **how)
@@ -139,7 +137,7 @@ class UserModel(Model[P], Generic[P]):
 
 
 def rows_of(labels: npt.NDArray[Any]) -> Iterator[tuple[str, npt.NDArray[np.intp]]]:
-    """Every label, in order, and the rows that have it."""
+    """Yield every label, in sorted order, with the rows that have it."""
     users, place = np.unique(labels, return_inverse=True)
     order = np.argsort(place, kind="stable")
     counts = np.bincount(place, minlength=len(users))

@@ -1,5 +1,5 @@
-"""The base of all models: it reads rows to predict, and saves a model as one file of plain arrays
-with a JSON header, never as pickle.
+"""The base class of all models. It reads rows to predict. It saves a model as one file of plain
+arrays with a JSON header, never as pickle.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from coterie.numerics.losses.huber import Huber
 from coterie.problems.problem import P, Problem
 
 MOST_LETTERS = 80
-"""Length of a list of classes in an output."""
+"""Largest number of characters of a list of classes in an output."""
 
 
 def shown_label(label: Any) -> str:
-    """A class as an output shows it: numbers without a decimal point where they are whole."""
+    """A class as an output shows it. Whole numbers have no decimal point."""
     if isinstance(label, float | np.floating):
         return f"{label:g}"
     return str(label)
 
 
 class Model(Generic[P]):
-    """A fitted model. Subclasses are frozen dataclasses; their file holds their fields."""
+    """A fitted model. Subclasses are frozen dataclasses, and a model file stores their fields."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     kind: ClassVar[str]
-    """The name of its kind, which its file holds, too."""
+    """The name of the model's kind, which the model file also stores."""
     one_score: ClassVar[bool] = True
-    """Whether a row has one score, also if there are two classes."""
+    """Whether a row has a single score, also with two classes."""
     problem: P
     classes_: Any
     columns: tuple[str, ...] | None
     preparation: Prepared | None = None
-    """The preparation of raw columns before the coefficients act on them."""
+    """The preparation of raw columns before the model computes scores."""
 
     def notes(self) -> list[str]:
         """Notes for every output: the modelled class, units and reference levels."""
@@ -61,7 +61,7 @@ class Model(Generic[P]):
         return notes
 
     def counted(self, counts: Sequence[float]) -> str:
-        """The numbers of events, or of rows of each class, in words; `counts` as in a
+        """Text with the number of events, or the number of rows of each class. `counts` is as in a
         certificate.
         """
         if len(counts) == 1:
@@ -78,11 +78,11 @@ class Model(Generic[P]):
         return f"rows per class: {shortened(', '.join(parts), MOST_LETTERS)}"
 
     def of_run(self, run: str) -> Self:
-        """The model as its file holds it: a part of a model names the run that fitted it."""
+        """The model as it is saved. A part of a model also stores the run that fitted it."""
         return self
 
     def units(self) -> str:
-        """The meaning of a coefficient, and the unit of its column; empty without such
+        """The meaning of a coefficient, and the unit of its column. Empty for a model without such
         coefficients.
         """
         return ""
@@ -97,7 +97,7 @@ class Model(Generic[P]):
         return f"classes: {len(labels):,} ({shortened(', '.join(labels), MOST_LETTERS)})"
 
     def _numbers(self) -> dict[str, Any]:
-        """Its arrays, dense and sparse, by name."""
+        """The arrays of the model, dense and sparse, by name."""
         found: dict[str, Any] = {}
         for field in fields(self):
             name = field.name.rstrip("_")
@@ -111,7 +111,7 @@ class Model(Generic[P]):
         return found
 
     def _words(self) -> dict[str, Any]:
-        """Fields that are not arrays and that predictions depend on, by name."""
+        """The fields that are not arrays and that affect predictions, by name."""
         classes = None
         if self.classes_ is not None:
             classes = self.classes_.tolist()
@@ -121,13 +121,13 @@ class Model(Generic[P]):
         return {**known, "preparation": self.preparation.state()}
 
     def digest(self) -> str:
-        """The digest of everything that the model's predictions (and its proof) depend on."""
+        """The digest of all values that affect the model's predictions and its proof."""
         problem = json.dumps(self.problem.settings(), sort_keys=True)
         words = json.dumps(list(self._words().values()))
         return digest(*self._numbers().values(), problem, words)
 
     def save(self, path: str | Path) -> Path:
-        """Write one `.npz` file: plain arrays and a JSON header with the digest."""
+        """Write one `.npz` file with plain arrays and a JSON header that has the digest."""
         header = {
             "coterie_model": 1,
             "kind": self.kind,
@@ -139,16 +139,16 @@ class Model(Generic[P]):
         return write_archive(path, header, self._stored())
 
     def _notes(self) -> dict[str, Any]:
-        """Fields of a file that predictions do not depend on."""
+        """The fields of a file that do not affect predictions."""
         return {}
 
     def _stored(self) -> dict[str, Any]:
-        """The arrays of a file."""
+        """The arrays that the file stores."""
         return self._numbers()
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a model; a file that was changed or truncated is refused."""
+        """Read a model file. A file that was changed or truncated raises an error."""
         header, arrays = read_archive(path, "model")
         with readable(path, "model"):
             classes = header["classes"]
@@ -171,12 +171,12 @@ class Model(Generic[P]):
 
     @classmethod
     def _restored(cls, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, Any]:
-        """The other fields of the model of a file."""
+        """The other fields of the model, from the header and the arrays of a file."""
         return {"problem": Problem.from_settings(header["problem"]), **arrays}
 
     def _read(self, X: Matrix) -> Table:
-        """Rows to predict, checked and prepared. The columns of a frame are found by their
-        names.
+        """Read, check and prepare rows to predict. The columns of a data frame are selected by
+        name.
         """
         X = host(X)
         if self.preparation is None:

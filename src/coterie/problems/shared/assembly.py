@@ -1,4 +1,4 @@
-"""A shared model is assembled from the points of users, and taken apart into them."""
+"""Assemble a shared model from the points of the users, and take the points from a model."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from coterie.run.rounds import Outcome
 
 
 class SharedModels(Models[Shared, SharedModel]):
-    """A point has the deviation of its user first, and then the common model; both end with an
-    intercept.
+    """Shared models and their points. A point is the deviation of its user, followed by the common
+    model. Each of the two ends with its intercept, if there is one.
     """
 
     def shapes(
         self, model: SharedModel, members: Sequence[AgentForm[Shared]]
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """One coefficient a column."""
+        """One coefficient per column."""
         return (len(model.coef_),), (members[0].data.d,)
 
     def _points(
@@ -57,7 +57,7 @@ class SharedModels(Models[Shared, SharedModel]):
         problem: Shared,
         classes: Classes,
     ) -> SharedModel:
-        """The common model, and the deviations of these users."""
+        """The shared model: the common model, and the deviations of these users."""
         data = members[0].data
         d = data.d
         own, both = np.split(np.array([point.w for point in outcome.points]), 2, axis=1)
@@ -74,7 +74,7 @@ class SharedModels(Models[Shared, SharedModel]):
     def unproven(
         self, model: SharedModel, members: Sequence[AgentForm[Shared]], own: Sequence[float]
     ) -> Iterator[str]:
-        """Also the intercept of a single user."""
+        """Report intercepts, of the common model or of users, if the problem has none."""
         yield from stray_intercept(model)
         if not model.problem.intercept and np.any(model.offsets):
             yield "users have intercepts of their own, but the problem has none"

@@ -1,4 +1,4 @@
-"""A common linear model and deviations of every user from it."""
+"""A common linear model and the deviations of every user from it, as a kind of problem."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from coterie.problems.shared.report import SharedReport
 from coterie.run.agent import Agent
 
 FEWEST = 8
-"""Least number of rows of a user in a batch, with rows of weight 0."""
+"""Least number of rows of a user in a batch, including rows of weight 0."""
 
 
 class SharedData(OneScoreData[Shared]):
-    """The rows of one user are one table."""
+    """The data of a shared problem: one table per user."""
 
     def check_split(self, problem: Shared, split: str) -> None:
         if split != "users":
@@ -36,7 +36,7 @@ class SharedData(OneScoreData[Shared]):
 
 
 class SharedProblems(RowProblems[Shared]):
-    """Usually with an intercept, and without a network."""
+    """Shared problems: with an intercept by default, and without a network."""
 
     usual_intercept = True
     graph_is_data = True
@@ -52,16 +52,19 @@ class SharedProblems(RowProblems[Shared]):
 
 
 class SharedLocal(OneScoreLocal[Shared]):
-    """Small users are computed in batches, in which all have equally many rows."""
+    """Compute users with few rows in batches. All users of a batch have the same number of
+    rows.
+    """
 
     batches: ClassVar[tuple[str, ...]] = ("users",)
     most_in_batch: ClassVar[int] = 1 << 14
 
     def evened(self, agent: Agent[Shared]) -> Agent[Shared]:
-        """The agent with as many rows as the next power of two: copies of its first one, of weight
-        0.
+        """The agent with its number of rows raised to the next power of two, at least `FEWEST`. The
+        added rows are copies of the first row with weight 0.
 
-        It computes with these rows also if it is alone, so that its bits do not depend on others.
+        The agent also computes with these rows outside a batch, so that the bits of its results do
+        not depend on other users.
         """
         table = agent.data
         X = table.X
@@ -86,7 +89,7 @@ class SharedLocal(OneScoreLocal[Shared]):
 
 
 class SharedKind(Kind[Shared, SharedModel]):
-    """A linear model on the columns of all and on those of each user."""
+    """A linear model with common coefficients and coefficients of each user."""
 
     name = "shared"
     called = "common model with deviations"

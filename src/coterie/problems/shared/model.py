@@ -1,4 +1,4 @@
-"""A common linear model, and how every user deviates from it."""
+"""Shared models: a common linear model, and the deviation of every user from it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from coterie.problems.shared.problem import Shared
 
 @dataclass(frozen=True, eq=False)
 class SharedModel(UserModel[Shared]):
-    """u = ⟨x, coef_ + deviations[k]⟩ + intercept_ + offsets[k] for a row of user k."""
+    """The score of a row x of user k is
+
+    u = ⟨x, coef_ + deviations[k]⟩ + intercept_ + offsets[k].
+    """
 
     kind: ClassVar[str] = "shared"
 
@@ -33,14 +36,17 @@ class SharedModel(UserModel[Shared]):
 
     @property
     def columns_expected(self) -> int:
-        """How many columns the rows have."""
+        """Number of columns of the data."""
         return len(self.coef_)
 
     def coefficients_of(
         self, user: object, *, unknown: str = "error", neighbours: Sequence[object] | None = None
     ) -> tuple[FloatArray, float]:
-        """One user's coefficients and intercept; an unknown one is an error, or has the common
-        ones, or those and the average deviation of its neighbours.
+        """The coefficients and the intercept of one user.
+
+        `unknown` is for a user without a model. "error" raises an error. "common" gives the common
+        coefficients and intercept. "neighbours" adds the average deviation of the given neighbours,
+        if there are any.
         """
         place = self._places.get(str(user))
         if place is not None:
@@ -71,7 +77,7 @@ class SharedModel(UserModel[Shared]):
         return scores
 
     def predict_proba(self, X: Matrix, users: Any = None, **how: Any) -> FloatArray:
-        """The probabilities of the two classes, where the loss has them (logistic)."""
+        """The probabilities of the two classes, for a loss with probabilities (logistic)."""
         loss, scores = self.problem.loss, self.decision_function(X, users, **how)
         return np.column_stack([loss.probability(scores, -1.0), loss.probability(scores, 1.0)])
 

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from coterie.problems.kind import Kind
 
 STRENGTH = 1e-3
-"""Of the common model's l2 penalty, and of ν where μ says nothing of it."""
+"""Default strength of the common model's l2 penalty, and default of ν if μ is infinite."""
 
 
 @dataclass(frozen=True, init=False)
 class Shared(Problem[Loss]):
-    """A common linear model, and deviations of every user from it:
+    """A common linear model, and penalised deviations of every user from it. The objective is
 
         (1/N) Σ_u Σ_i s_i ℓ(⟨x_i, w + δ_u⟩ + b + β_u)  +  g(w)  +  (μ/2) Σ_u ‖δ_u‖²  +  (ν/2) Σ_u
         β_u²
@@ -32,13 +32,14 @@ class Shared(Problem[Loss]):
     Shared(loss="squared", penalty="l1", strength=1e-2, mu=math.inf, nu=1e-3)
 
     loss, penalty   as in `Problem`: the penalty is that of the common coefficients w
-    mu              μ: how much coefficients of one user cost that differ from the common ones; inf:
-                    they do not differ
-    nu              ν: the same for intercepts; by default μ, or 0.001 where μ is inf
+    mu              μ: strength of the penalty on the deviations of users' coefficients; inf: no
+                    user's coefficients deviate
+    nu              ν: strength of the penalty on the deviations of users' intercepts; default: μ,
+                    or 0.001 if μ is inf; inf: no user's intercept deviates
 
-    With N rows in all and K users of about N/K rows each, μ = 0.1/K is to one user what a ridge of
-    0.1 is to a problem of its own. μ = ν = inf is one model for all, and small ones are a model of
-    its own for everybody.
+    Assume N rows in all and K users with about N/K rows each. Then μ = 0.1/K has the effect on one
+    user that an l2 penalty of strength 0.1 has in a separate problem for this user. μ = ν = inf
+    gives one model for all users. Small μ and ν give almost separate models.
     """
 
     mu: float
@@ -75,13 +76,13 @@ class Shared(Problem[Loss]):
 
     @property
     def kind(self) -> Kind[Any, Any]:
-        """Its own."""
+        """The kind of shared problems."""
         return kind_named("shared")
 
     @property
     def deviations(self) -> tuple[L2 | None, L2 | None]:
-        """The penalties of one user's own coefficients and of its own intercept; None where there
-        are none.
+        """The penalties of one user's deviations, of coefficients and of the intercept. None means
+        that these do not deviate.
         """
         first, second = (
             L2(number) if math.isfinite(number) else None for number in (self.mu, self.nu)

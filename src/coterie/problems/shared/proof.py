@@ -1,14 +1,14 @@
-"""Proofs for a common model and deviations of every user: the duality gap of a linear model on the
-columns [X, a block for each user], without making them.
+"""Proofs for a common model and deviations of every user. The bound is the duality gap of a linear
+model on the columns [X, one block per user], which are not built.
 
     P − P* ≤ (1/N) Σ_i s_i FY_i  +  FY_g(w, −q)  +  Σ_u (μ/2) ‖δ_u + q_u/μ‖²  +  Σ_u (ν/2) (β_u +
              p_u/ν)²
              +  (b − b*) Σ_i s_i v_i / N                  q_u = X_uᵀ(s∘v)_u/N,  p_u = Σ (s∘v)_u/N,
              q = Σ_u q_u
 
-A user computes its terms alone and adds them to those of its rows, so that a proof sends what it
-sends for one model (`linear.py`). A point is the user's deviation followed by the common model,
-each with its intercept last.
+A user computes the terms of its deviation alone and adds them to the terms of its rows. A proof
+therefore sends the same numbers as a proof for one model (`linear/proof.py`). A point is the user's
+deviation followed by the common model, each with its intercept last.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SharedProof(Proof[Shared]):
     def certify(
         self, agent: Agent[Shared], point: Point, target: float = 0.0, radius: float | None = ANY
     ) -> Protocol[Bound]:
-        """The bound at a point; a bounded claim is about the norm of the common coefficients."""
+        """Compute the bound at a point. A norm bound covers the norm of the common coefficients."""
         own, common = np.split(point.w.astype(float, copy=False), 2, axis=-1)
         deviation = Deviation(agent, own, common)
         if common.ndim == 2:
@@ -60,7 +60,7 @@ class SharedProof(Proof[Shared]):
 
 
 def _local_loss(agent: Agent[Shared], w: FloatArray) -> Any:
-    """The loss at the user's own model, the sum of both parts."""
+    """The local loss at the user's own model, which is the common model plus the deviation."""
     own, common = np.split(w.astype(float, copy=False), 2, axis=-1)
     whole = own + common
     if w.ndim == 2:
@@ -69,7 +69,9 @@ def _local_loss(agent: Agent[Shared], w: FloatArray) -> Any:
 
 
 class Deviation:
-    """One user's own coefficients δ and intercept β, which are added to the common ones."""
+    """One user's deviation: δ, added to the common coefficients, and β, added to the common
+    intercept.
+    """
 
     def __init__(self, agent: Agent[Shared], own: FloatArray, common: FloatArray):
         assert isinstance(agent.problem, Shared)
@@ -89,7 +91,7 @@ class Deviation:
                 )
 
     def value(self) -> tuple[Any, Any]:
-        """N times its own penalties, and the rounding error of that."""
+        """N times the penalties of the deviation, and a bound of the rounding error."""
         penalties: Any = 0
         for _, part, penalty in self._parts:
             size = lengths(part)
@@ -98,7 +100,7 @@ class Deviation:
         return value, FEW * EPSILON * value
 
     def gaps(self, adjoint: FloatArray, length: Any, c: float) -> tuple[Any, Any]:
-        """N times (μ/2) ‖δ + c q/μ‖² + (ν/2) (β + c p/ν)², and the rounding error of that."""
+        """N times (μ/2) ‖δ + c q/μ‖² + (ν/2) (β + c p/ν)², and a bound of the rounding error."""
         agent = self.agent
         d = agent.data.d
         norms = np.empty(adjoint.shape)

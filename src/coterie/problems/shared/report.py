@@ -1,4 +1,4 @@
-"""Shared models in words, and a picture of the users that deviate most."""
+"""Describe shared models in text, and show the users that deviate most."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from coterie.run.certificate import Participant
 
 
 class SharedReport(RowReport[Shared, SharedModel]):
-    """A loss, a penalty, and how freely users deviate."""
+    """The report of a shared model: its loss, its penalty, and the penalties of deviations."""
 
     def words(self, problem: Shared) -> str:
         return (
@@ -42,7 +42,7 @@ class SharedReport(RowReport[Shared, SharedModel]):
         return [*super().parts(settings), ("Deviations", {"name": "squared", **settings["shared"]})]
 
     def shown(self, model: SharedModel, participants: Sequence[Participant]) -> Shown:
-        """The users that deviate most."""
+        """The users with the largest deviations, and the norms of these deviations."""
         sizes = np.sqrt(np.square(model.deviations).sum(axis=1) + np.square(model.offsets))
         order = np.argsort(-sizes, kind="stable")[:SHOWN]
         bars = [(model.users[k], float(sizes[k])) for k in order.tolist() if sizes[k] > 0]

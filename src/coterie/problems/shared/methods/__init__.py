@@ -1,4 +1,4 @@
-"""Methods for a common model with deviations of every user."""
+"""Methods for a common model with deviations of every user: L-BFGS and Newton's method."""
 
 from __future__ import annotations
 

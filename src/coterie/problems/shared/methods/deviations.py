@@ -1,12 +1,12 @@
-"""The users' own parts of a common model with deviations: for each of them, given the scores u that
-the common model gives its rows,
+"""The deviations of users from a common model. Let u be the scores of the common model for one
+user's rows. The deviation of this user is
 
     o = argmin  (1/N) Σ_i s_i ℓ(u_i + [A o]_i)  +  ½ oᵀMo           A = [X, 1],  M = diag(μ, …, μ,
                 ν)
 
-by Newton's method, computed alone and as exactly as float64 allows. Columns with an infinite M are
-not in A. Where the
-user has fewer rows than columns, equations are solved in the rows:
+The user computes it alone, by Newton's method, as exactly as float64 allows. A has no columns with
+an infinite entry of M. If the user has fewer rows than columns, the equations are solved in the
+space of the rows:
 
     (AᵀDA + M)⁻¹ = M⁻¹ − M⁻¹Aᵀ D^½ (I + D^½ K D^½)⁻¹ D^½ A M⁻¹,       K = A M⁻¹ Aᵀ,  D = diag(s
     ℓ'')/N
@@ -61,48 +61,50 @@ class _Tuning(Tuning):
 
 TUNING = _Tuning()
 SMALL = 1 << 20
-"""Numbers of which a second copy is kept."""
+"""Largest number of entries of a matrix A that is stored in addition to X."""
 FEW = 32
-"""Equations up to which Cholesky's factors are computed without LAPACK."""
+"""Largest number of equations whose Cholesky factors are computed without LAPACK."""
 NEGLIGIBLE = 1e-10
-"""A step that promises less, as a share of the loss, is taken whole."""
+"""A full step is taken without a line search if its predicted decrease, as a share of the loss, is
+at most this number.
+"""
 Users = npt.NDArray[np.intp]
 Some = slice | Users
 Formula = Callable[[FloatArray, FloatArray], FloatArray]
 At = Callable[[FloatArray, Users], tuple[FloatArray, FloatArray]]
-"""The scores and values of some users, from their deviations."""
+"""A function that computes the scores and the values of some users from their deviations."""
 
 
 class Own(NamedTuple):
-    """The deviation of a user from a common model; arrays of several users have an axis for the
-    users in front.
+    """The deviation of a user from a common model. Arrays for several users have a first axis for
+    the users.
     """
 
     own: FloatArray
-    """Its deviation, a number for each column of its design; 0 where it has none."""
+    """The deviation, one number per column of the design; 0 in columns that may not deviate."""
     scores: FloatArray
     gradients: FloatArray
-    """ℓ' of every row."""
+    """ℓ' for each row."""
     value: Any
     """Σ s ℓ + N ½ oᵀMo."""
 
 
 class _Columns(NamedTuple):
-    """The columns in which users may deviate. Dense arrays have an axis for the users in front;
-    sparse ones are of one user.
+    """The columns in which users may deviate. Dense arrays have a first axis for the users. Sparse
+    matrices are for one user.
     """
 
     X: Matrix
     own: FloatArray
-    """M, a number for each of them."""
+    """The diagonal of M, one number per column."""
     places: npt.NDArray[np.intp]
-    """Their places in the design."""
+    """The places of the columns in the design."""
     K: FloatArray | None
-    """A M⁻¹ Aᵀ, where there are fewer rows than columns."""
+    """A M⁻¹ Aᵀ, if there are fewer rows than columns; else None."""
     full: FloatArray | None
-    """A itself, if it is dense and small."""
+    """A itself, if it is dense and small; else None."""
     centred: FloatArray | None = None
-    """[X − c, 1] for the means c of the columns, where these are large."""
+    """[X − c, 1] for the means c of the columns, if these are large; else None."""
     centre: FloatArray | None = None
 
     def of(self, users: npt.NDArray[np.intp]) -> _Columns:
@@ -169,7 +171,7 @@ def columns_of(agent: Agent) -> _Columns:
 
 
 def _deviating(agent: Agent, problem: Shared) -> Matrix:
-    """X in the columns whose coefficients may deviate: none if μ is infinite."""
+    """The columns of X whose coefficients may deviate: all, or none if μ is infinite."""
     if isinstance(agent.centred, BatchDesign):
         X = agent.centred.stack
     else:
@@ -183,7 +185,7 @@ def _deviating(agent: Agent, problem: Shared) -> Matrix:
 
 
 def _products_of_rows(X: Matrix, problem: Shared) -> FloatArray:
-    """A M⁻¹ Aᵀ."""
+    """The matrix A M⁻¹ Aᵀ."""
     if is_sparse(X):
         products = (X @ X.T).toarray()[None]
     else:
@@ -194,7 +196,7 @@ def _products_of_rows(X: Matrix, problem: Shared) -> FloatArray:
 
 
 def _about_means(agent: Agent, columns: _Columns) -> _Columns | None:
-    """The columns about their means, if these are large."""
+    """The columns, with X centred at their means if these are large; else None."""
     X = columns.X
     centre = agent.known.centre
     lengths = agent.known.lengths
@@ -210,8 +212,8 @@ def _about_means(agent: Agent, columns: _Columns) -> _Columns | None:
 
 
 def deviation(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
-    """The best deviation from a common model that gives these scores, found from the deviation
-    `start`; or the deviations of a batch of users.
+    """The best deviation of a user, or of each user of a batch, given the scores `common` of the
+    common model. Newton's method starts at the deviation `start`.
     """
     if common.ndim == 2:
         return _deviations(agent, common, start)
@@ -271,17 +273,17 @@ class _Rows(NamedTuple):
     weights: FloatArray | None
 
     def of(self, formula: Formula, scores: FloatArray, users: Some) -> FloatArray:
-        """A formula of the loss for each row."""
+        """Evaluate a formula of the loss for each row."""
         return formula(scores.reshape(-1), self.y[users].reshape(-1)).reshape(scores.shape)
 
     def weighted(self, values: FloatArray, users: Some) -> FloatArray:
-        """Numbers of rows times their weights."""
+        """Multiply one value per row by the weights of the rows."""
         if self.weights is None:
             return values
         return values * self.weights[users]
 
     def losses(self, scores: FloatArray, users: Some) -> FloatArray:
-        """Σ s ℓ of each user."""
+        """Σ s ℓ for each user."""
         values = self.of(self.loss.each, scores, users).astype(float, copy=False)
         losses: FloatArray
         if self.weights is None:
@@ -300,7 +302,9 @@ def _rows_of(agent: Agent, shape: tuple[int, ...]) -> _Rows:
 
 
 class _Lines(NamedTuple):
-    """The users that take a step, from where, how, and how steeply their values fall."""
+    """The users that take a step: their deviations, directions, derivatives along the directions,
+    values, and scales of the values.
+    """
 
     users: Users
     o: FloatArray
@@ -311,22 +315,22 @@ class _Lines(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """Deviations after a step, their scores and values, and the sizes of the steps."""
+    """The deviations after a step, their scores and values, and the step sizes."""
 
     o: FloatArray
     scores: FloatArray
     value: FloatArray
     share: FloatArray
     moved: npt.NDArray[np.bool_]
-    """The users whose value falls enough."""
+    """Whether the value of each user decreases enough."""
 
 
 def _searched(at: At, lines: _Lines) -> _Found:
-    """Halve the step of each user until its value falls enough."""
+    """Halve the step of each user until its value decreases enough."""
     share = np.ones(len(lines.users))
     o = lines.o + lines.way
     scores, value = at(o, lines.users)
-    # What is left is below the rounding of the value: a full step of Newton's method is right.
+    # The remaining decrease is below the rounding error of the value. Take the full Newton step.
     tiny = -lines.down <= NEGLIGIBLE * lines.scale
     moved = tiny | (value - lines.value <= TUNING.enough * lines.down)
     for _ in range(TUNING.halvings - 1):
@@ -342,11 +346,11 @@ def _searched(at: At, lines: _Lines) -> _Found:
 
 
 def best_dual(agent: Agent, local: Own) -> FloatArray:
-    """The gradients of the rows' losses at that deviation, without the rounding of scores if
-    columns have large means.
+    """The derivatives ℓ' of the rows' losses at the best deviation, as dual variables.
 
-    There a score has few correct digits. What its gradient lacks for q = −M o is found as the next
-    step, unrounded.
+    If columns have large means, a score has few correct digits. The function then corrects the
+    derivatives so that q = −M o. Each correction is ℓ'' times the scores of a further Newton step,
+    which do not have the rounding errors of the full scores.
     """
     A = columns_of(agent)
     if A.centred is None or not local.scores.size:
@@ -366,8 +370,8 @@ def best_dual(agent: Agent, local: Own) -> FloatArray:
 def _way(
     agent: Agent, A: _Columns, v: FloatArray, curvatures: FloatArray, o: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Newton's step from that deviation, where s ∘ ℓ' is v and s ∘ ℓ'' is `curvatures`; and the
-    derivative of the value along it.
+    """The Newton step from the deviation o, and the derivative of the value along this step. v is
+    s ∘ ℓ', and `curvatures` is s ∘ ℓ''.
     """
     n = agent.total
     if A.centred is not None:
@@ -380,7 +384,8 @@ def _way(
 def _way_about_means(
     A: _Columns, v: FloatArray, curvatures: FloatArray, n: float, o: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """The same in the coordinates δ and γ = β + ⟨c, δ⟩, in which only the price of β is steep:
+    """The Newton step of `_way` in the coordinates δ and γ = β + ⟨c, δ⟩. In these coordinates only
+    the penalty of β has a large gradient:
 
     (Z̃ᵀDZ̃ + diag(μ, 0) + ν a aᵀ)⁻¹ b = p − r ν ⟨a, p⟩ / (1 + ν ⟨a, r⟩)       a = (−c, 1),  p =
     (…)⁻¹ b,  r = (…)⁻¹ a
@@ -401,7 +406,7 @@ def _way_about_means(
 
 
 def _solved(agent: Agent, A: _Columns, D: FloatArray, b: FloatArray) -> FloatArray:
-    """(AᵀDA + M)⁻¹ b."""
+    """Solve for (AᵀDA + M)⁻¹ b."""
     if A.K is None:
         if A.full is None:
             H = second_moment(agent.design, D[0], A.places)[None]
@@ -417,7 +422,7 @@ def _solved(agent: Agent, A: _Columns, D: FloatArray, b: FloatArray) -> FloatArr
 
 
 def _positive(H: FloatArray, b: FloatArray) -> FloatArray:
-    """H⁻¹ b for positive definite matrices, of which the upper triangle is read."""
+    """Solve for H⁻¹ b with positive definite matrices. Only their upper triangles are read."""
     if b.shape[1] <= FEW:
         x, solve = b.copy(), cast(Any, solve_positive)
         failed = solve(np.ascontiguousarray(H), x) >= 0
@@ -435,8 +440,8 @@ def _positive(H: FloatArray, b: FloatArray) -> FloatArray:
 
 
 def reduced(agent: Agent, curvatures: FloatArray) -> FloatArray:
-    """N times the Hessian of the best value as a function of the common model, in centred
-    coordinates: its own block is eliminated.
+    """N times the Hessian of the least value as a function of the common model, in centred
+    coordinates. The block of the user's deviation is eliminated.
 
         ZᵀDZ − ZᵀDA (AᵀDA + M)⁻¹ AᵀDZ,     Z the centred design, D = diag(s ℓ'')/N
     """

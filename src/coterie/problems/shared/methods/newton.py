@@ -1,10 +1,12 @@
 """Newton's method for a common model and deviations of every user: `shared-newton`.
 
-    F_u(w) = min over δ of Σ_i s_i ℓ(⟨x_i, w + δ⟩) + N (μ/2) ‖δ‖²,   ∇²F_u: the arrow's Schur
-    complement, `reduced`
+    F_u(w) = min over δ of Σ_i s_i ℓ(⟨x_i, w + δ⟩) + N (μ/2) ‖δ‖²
 
-A user with few rows would disclose them in that form. The method refuses users with no more rows
-than columns, unless `few_rows` allows them.
+The full Hessian has an arrow shape: a common block, and one block per user. ∇²F_u is the Schur
+complement of the user's block, which `reduced` computes.
+
+A user with few rows would disclose these rows by its ∇²F_u. The method refuses users with no more
+rows than columns, unless `few_rows` allows them.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ from coterie.run.disclosure import TOTALS, Disclosure
 
 
 class UserOracle(Oracle):
-    """The least loss of a user, over its deviations from the common model; `own` is the
-    deviation.
+    """The loss of a user as a function of the common model, minimised over the user's deviation.
+    `state.own` is the deviation from which the minimisation starts.
     """
 
     def __init__(self, agent: Agent, state: State):
@@ -75,7 +77,7 @@ class UserOracle(Oracle):
 
 @dataclass(frozen=True)
 class SharedNewton(ProximalNewton):
-    """Newton's method on the common model: every user eliminates its own block of the arrow."""
+    """Newton's method on the common model. Every user eliminates its own block of the Hessian."""
 
     name: ClassVar[str] = "shared-newton"
     split: ClassVar[str] = "users"
@@ -99,7 +101,7 @@ class SharedNewton(ProximalNewton):
     uses_network: ClassVar[bool] = False
 
     few_rows: bool = False
-    """Whether users with no more rows than columns take part."""
+    """Whether users with no more rows than columns may take part."""
 
     def check(self, problem: Problem, network: Network) -> None:
         check_shared(self.name, problem)
@@ -127,7 +129,7 @@ class SharedNewton(ProximalNewton):
         return ("own",)
 
     def expected_gap(self, agent: AgentForm, state: State) -> float | None:
-        # A certificate costs a number per column, a round one per two columns.
+        # A certificate costs one number per column, and a round one number per pair of columns.
         return None
 
     def oracle(self, agent: Agent, state: State) -> UserOracle:

@@ -1,15 +1,15 @@
-"""A common model and deviations of every user: each user eliminates its own part, and what is left
-is a problem of the common model alone.
+"""A common model and deviations of every user. Each user eliminates its own deviation. The
+remaining problem is in the common model alone.
 
     F(w, b) = g(w) + Σ_u F_u(w, b),    F_u(w, b) = min over δ, β of  (1/N) Σ_i s_i ℓ(⟨x_i, w + δ⟩ +
                                                                      b + β) + (μ/2) ‖δ‖² + (ν/2) β²
     ∇F_u = (1/N) X̃ᵀ(s∘ℓ')   at the minimum,    ∇²F_u = the arrow's Schur complement
                              (`deviations.py`)
 
-`shared` takes the steps of `lbfgs-rows` on F: a `Sum` of d + 1 numbers, the gradient and the value,
-in most rounds. `shared-newton` sends ∇²F_u, too, d × d numbers, and needs a handful of rounds. What
-a user with few rows sends in that form tells them, so it is refused where a user has no more rows
-than columns, unless `few_rows` allows it.
+`shared` takes the steps of `lbfgs-rows` on F. In most rounds it needs a `Sum` of d + 1 numbers, the
+gradient and the objective. `shared-newton` also sends ∇²F_u, with d × d entries, and needs few
+rounds. The ∇²F_u of a user with few rows would disclose these rows. `shared-newton` therefore
+refuses users with no more rows than columns, unless `few_rows` allows them.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ from coterie.run.disclosure import WEIGHTED_ROWS, Disclosure
 from coterie.stats.moments import diagonal
 
 STEPS = searched_rows.TRIALS[2:13:2]
-"""Steps at whose values to look: fewer than for rows alone, because a value here is a problem
-solved.
+"""Step sizes that a line search evaluates. They are fewer than for a linear model, because each
+value of F_u is the solution of a problem.
 """
 
 
 TINY = 1e-300
-"""In place of the weight of no rows."""
+"""Replaces a weight of 0 as a divisor, for a user without rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class State(rounds.State):
-    """The state of one user between two rounds: the common model, and its deviation from it."""
+    """The state of one user between two rounds: the common model, and the user's deviation."""
 
     own: FloatArray = field(default_factory=rounds.nothing)
 
 
 @dataclass(frozen=True)
 class SharedQuasiNewton(QuasiNewton[State]):
-    """L-BFGS on the common model; every user answers with its own part at its best."""
+    """L-BFGS on the common model. Every user minimises over its own deviation at each trial."""
 
     name: ClassVar[str] = "shared"
     split: ClassVar[str] = "users"
@@ -99,8 +99,8 @@ class SharedQuasiNewton(QuasiNewton[State]):
         curvature = agent.loss.curvature(local.scores, agent.exact_labels)
         weighted = searched_rows.curvatures_of(agent, curvature)
         curvatures = diagonal(agent.centred, weighted)
-        # Of every column alone, h is left with h m / (h + m) where the user deviates at a price of
-        # m.
+        # For each column alone, eliminating a deviation with penalty m reduces the second
+        # derivative h to h m / (h + m).
         price = agent.total * _prices(agent)
         reduced = curvatures * (1.0 / (1.0 + curvatures / price))
         curvatures = np.where(np.isfinite(price), reduced, curvatures)
@@ -119,19 +119,23 @@ class SharedQuasiNewton(QuasiNewton[State]):
 
 
 class _User(Along):
-    """What a user knows along a way of the common model: its own part is at its best everywhere."""
+    """The loss of a user along a direction p of the common model, minimised over the user's
+    deviation at each step size.
+    """
 
     def __init__(self, agent: Agent, state: State, p: FloatArray):
         self.agent, self.before, self.own = agent, state.own, state.own
         self.scores = agent.centred.forward(state.w)
         self.image = agent.centred.forward(p)
-        # Its deviation takes back the mean change of its scores, so that it begins where its rows
-        # stand.
+        # The first deviation at each step size compensates for the mean change of the user's
+        # scores.
         mean = agent.weighted(self.image).sum(axis=-1) / np.maximum(agent.weight, TINY)
         self.back = np.multiply.outer(mean, _raised(agent)[0])
 
     def _at(self, step: float) -> Own | None:
-        """Its own part at its best; None after a step so long that it cannot be found."""
+        """The user's best deviation at this step size. None if the step is so long that the
+        computation fails.
+        """
         try:
             return deviation(
                 self.agent, self.scores + step * self.image, self.before - step * self.back
@@ -174,7 +178,9 @@ def check_shared(name: str, problem: Problem) -> None:
 
 
 def _prices(agent: Agent) -> FloatArray:
-    """What a deviation costs in every column; the intercept's in its centred coordinate."""
+    """The penalty strength of a deviation in every column. That of the intercept is in its centred
+    coordinate.
+    """
     problem = agent.problem
     assert isinstance(problem, Shared)
     prices = np.full(agent.design.shape[1], problem.mu)
@@ -184,10 +190,10 @@ def _prices(agent: Agent) -> FloatArray:
 
 
 def _raised(agent: Agent) -> tuple[FloatArray, float]:
-    """The cheapest deviation that raises scores by 1, and its price; where columns have large means
-    c, it is in them.
+    """The deviation with the least penalty that raises scores by 1, and its penalty strength.
 
-    Its price is then 1 / (1/ν + ‖c‖²/μ).
+    If columns do not have large means, it is a deviation of the intercept, with ν. If they have
+    large means c, it is also in the coefficients, and its strength is 1 / (1/ν + ‖c‖²/μ).
     """
     problem, centre = agent.problem, columns_of(agent).centre
     assert isinstance(problem, Shared)
@@ -209,8 +215,8 @@ def parts_of(agent: Agent, plain: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def shared_point(agent: Agent, w: FloatArray, own: FloatArray) -> Point:
-    """The user's deviation, and then the common model as people know it; with a dual, where scores
-    round too much.
+    """The point of a user: its deviation, followed by the common model in the original coordinates.
+    If columns have large means, scores have large rounding errors, and the point has a dual.
     """
     v = None
     if columns_of(agent).centre is not None:
