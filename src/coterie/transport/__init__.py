@@ -1,1 +1,1 @@
-"""Transport: how a word travels from agent to agent."""
+"""Transport: how messages travel between the agents."""

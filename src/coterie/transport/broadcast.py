@@ -1,21 +1,21 @@
-"""Signed short texts that parties send each other in addition to the numbers of the method, along a
-spanning tree.
+"""Signed short texts that parties broadcast along a spanning tree, in addition to the numbers of
+the method.
 
     introduction   a random number and the certificate, from every party
-    session        SHA-256 of all words so far: the same at all parties, and different in every
+    session        SHA-256 of all broadcasts so far: the same at all parties, and different in every
                    session
-    word           body, and an ECDSA signature of (run, session, what it is about, speaker, body)
+    broadcast      body, and an ECDSA signature of (run, session, subject, sender, body)
 
-Other parties pass most words on. They can neither change a word nor replace it by an old one: the
-key is that of the speaker's certificate, and the session contains a random number of the receiver,
-which checks that its own words come back unchanged. If a party sends different words to two
-parties, their sessions differ, and the next word shows it. Sums that are added on the way cannot be
-signed. A party that passes on a wrong total is detected at the end, when all parties compare the
-totals (`session.check_totals`). A party on the way can therefore do no more than any other: lie
-about its own data.
+Most broadcasts pass through other parties. These parties can neither change a broadcast nor replace
+it by an old one. The key is the one in the sender's certificate. The session contains a random
+number of the receiver, which checks that its own broadcasts come back unchanged. If a party sends
+different broadcasts to two parties, their sessions differ, and the next broadcast reveals it.
+Parties cannot sign sums that are added on the way. A party that passes on a wrong aggregate is
+detected at the end, when all parties compare the aggregates (`session.check_totals`). A party on
+the way can therefore do no more than any other party: send false data of its own.
 
-The bill does not count these words, because it is about the numbers of the method. The words are
-few, before the first round and after the last, and `docs/disclosure.md` lists all of them.
+The bill does not count these broadcasts, because it covers the numbers of the method. There are few
+of them, before the first round and after the last, and `docs/disclosure.md` lists all of them.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ T = TypeVar("T")
 
 
 class Collective(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a party says, with its signature."""
+    """The broadcast of one party, with its signature."""
 
     body: bytes
     signature: bytes
 
 
 class Introduction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The first word of a party."""
+    """The first broadcast of a party."""
 
     nonce: bytes
     certificate: bytes
@@ -79,16 +79,16 @@ class SignedBroadcast:
         return self._parents.index(self.root)
 
     def branch(self, child: int) -> set[int]:
-        """The child and all parties below it."""
+        """Return the child and all parties below it."""
         found = {child}
         for _ in range(self.count):
             found |= {j for j, above in enumerate(self._parents) if above in found}
         return found
 
     def gathered(self, mine: bytes, about: str, merge: Callable[[list[bytes]], bytes]) -> bytes:
-        """The bytes of all parties, merged up to the root.
+        """Merge the bytes of all parties up to the root, and return the result at every party.
 
-        `merge` gets a party's own bytes first, then its children's.
+        `merge` gets a party's own bytes first, then the bytes of its children.
         """
         tag = Tag("study", 0, about)
         merged = merge([mine, *(self.links.receive_bytes(child, tag) for child in self.children)])
@@ -100,15 +100,15 @@ class SignedBroadcast:
         return merged
 
     def all_gather(self, mine: bytes, about: str) -> list[bytes]:
-        """The word of every party about a subject, in the order of the agents, with checked
-        signatures.
+        """Return the broadcast of every party about a subject, in the order of the agents. The
+        signatures have been checked.
         """
         if not self._keys:
             self.introduce()
         return self._checked(self._passed_on(self._signed(mine, about), about), about)
 
     def introduce(self) -> None:
-        """Learn the keys of all parties, and agree on a session."""
+        """Receive the keys of all parties, and agree on a session."""
         about = "introduction"
         security = self.links.security
         assert isinstance(security, MutualTLS), "parties have keys"
@@ -134,11 +134,15 @@ class SignedBroadcast:
         )
 
     def _sentence(self, body: bytes, about: str, speaker: int) -> bytes:
-        """What is signed: a word in its place."""
+        """Return the bytes that a party signs: the body with its run, session, subject and
+        sender.
+        """
         return msgspec.msgpack.encode((self.links.run_id, self._session, about, speaker, body))
 
     def _checked(self, collectives: list[Collective], about: str) -> list[bytes]:
-        """The words without their signatures, which hold."""
+        """Check the signatures, and return the broadcasts without them. The session then includes
+        these broadcasts.
+        """
         for speaker, (collective, key) in enumerate(zip(collectives, self._keys, strict=True)):
             sentence = self._sentence(collective.body, about, speaker)
             check_signature(
@@ -149,7 +153,7 @@ class SignedBroadcast:
         return bodies
 
     def _passed_on(self, mine: bytes, about: str) -> list[Collective]:
-        """The words of all parties, one of each."""
+        """Return the broadcasts of all parties, one from each."""
 
         def merge(parts: list[bytes]) -> bytes:
             everything: dict[int, bytes] = {self.links.me: parts[0]}
@@ -170,8 +174,8 @@ class SignedBroadcast:
                 f"{about}: only {sorted(found)} of {self.count} parties were heard."
             )
         if found[self.links.me] != mine:
-            # Also what keeps a recorded meeting from being played back: in that one, its own words
-            # were others.
+            # This check also prevents the replay of a recorded session: there, this party's own
+            # broadcast was a different one.
             raise ProtocolError(
                 f"{about}: what {self.links.name(self.links.me)} sent came back changed."
             )

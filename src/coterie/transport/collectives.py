@@ -1,16 +1,15 @@
-"""Collectives: how the processes of a run add, mix and exchange messages. A `Driver` needs one of
-them.
+"""Collectives: how the processes of a run add, mix and exchange messages. Every `Driver` uses one.
 
-| kind             | where agents live                                         |
+| kind             | where the agents run                                      |
 |------------------|-----------------------------------------------------------|
 | `OneProcess`     | all in this process                                       |
 | `PointToPoint`   | in processes with links between them                      |
 | `MpiCollectives` | in the ranks of an MPI run                                |
 
-Every process adds in the same order, or whole numbers in any order (`sums`). Iterates therefore do
-not depend on where agents live. Every message contains the *stop*: the round after which the
-process of agent 0 wants to end, and the reason (time is up, Ctrl-C). Thus all processes stop after
-the same round without an additional message.
+Every process adds floating-point numbers in the same order, or integers in any order (`sums`).
+Iterates therefore do not depend on the process in which an agent runs. Every message contains the
+*stop*. The stop is the round after which the process of agent 0 ends the run, and the reason (time
+is up, Ctrl-C). All processes therefore stop after the same round without an additional message.
 """
 
 from __future__ import annotations
@@ -36,15 +35,17 @@ class Collectives(ABC):
     """The collectives of one process. `messages` has one array for each agent of this process."""
 
     checked: ClassVar[frozenset[str]]
-    """The words whose messages are checked before they are sent, because receivers do not know the
+    """The collectives whose messages the sender checks first, because receivers do not know the
     sender.
     """
     defers: ClassVar[bool] = False
-    """Whether a `complain` waits for the next `Sum`, which tells it to all processes."""
+    """Whether an error passed to `complain` waits for the next `Sum`, which sends it to all
+    processes.
+    """
     failures: tuple[type[Exception], ...] = ()
     """Errors of the transport that `explain` translates."""
     stop: Stop
-    """When to stop, as far as this process knows."""
+    """The stop, as far as this process knows it."""
 
     def __init__(
         self,
@@ -61,9 +62,9 @@ class Collectives(ABC):
         self.names = list(names) if names else [f"agent {j}" for j in range(network.agents)]
         self.stop = Stop()
         self.transcript: hashlib._Hash | None = None
-        """If set, a digest of all totals, which must be the same in every process."""
+        """If set, a digest of all aggregates. It must be the same in every process."""
         self.sums = PlainSums()
-        """How the messages of a `Sum` are added."""
+        """The method that adds the messages of a `Sum`."""
         self.published: dict[int, FloatArray] = {}
         self._mixing = Mixing(network, self.here, self.layout.at_hand)
         self._step = 0
@@ -75,49 +76,53 @@ class Collectives(ABC):
             self._root = int(tree.order[0])
 
     def tag(self, purpose: str, collective: str) -> Tag:
-        """A tag for the next messages."""
+        """Return a tag for the next messages."""
         self._step += 1
         return Tag(purpose, self._step, collective)
 
     @abstractmethod
     def total(self, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
-        """The sum over all agents of all processes, in a new array."""
+        """Return the sum over all agents of all processes, in a new array."""
 
     def total_at(self, agent: int, messages: Sequence[FloatArray], tag: Tag) -> FloatArray | None:
-        """The same, for one agent only; None in the processes of others. In one trusted cluster all
-        may compute it.
+        """Return the sum over all agents in the process of `agent`, and None in all other
+        processes. In one trusted cluster every process may compute it.
         """
         total = self.total(messages, tag)
         return total if agent in self.here else None
 
     @abstractmethod
     def mixed(self, rule: str | Matrix, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
-        """The product of the mixing matrix and all messages: the rows of the agents here."""
+        """Return the rows of this process's agents in the product of the mixing matrix and all
+        messages.
+        """
 
     @abstractmethod
     def exchanged(self, messages: dict[int, FloatArray], tag: Tag) -> dict[int, FloatArray]:
-        """The messages of the agents here, and of the agents elsewhere that have a neighbour
-        here.
+        """Return the messages of this process's agents, and of their neighbours in other
+        processes.
         """
 
     @abstractmethod
     def fetched(self, peers: Sequence[int]) -> dict[int, FloatArray]:
-        """The last publications of these peers, after all agents have published."""
+        """Return the latest publications of these peers, after all agents have published."""
 
     def send(self, process: int, message: FloatArray, tag: Tag) -> None:
-        """Send a message to one other process, for agents that gossip."""
+        """Send a message to one other process, for agents that use gossip."""
         raise NotImplementedError
 
     def receive(self, process: int, tag: Tag) -> FloatArray:
-        """Wait for the next message of that process; it is flat and read-only."""
+        """Wait for the next message of that process. The message is flat and read-only."""
         raise NotImplementedError
 
     def publish(self, agent: int, message: FloatArray) -> None:
-        """Put a message where others can `Ask` for it."""
+        """Store a message so that other agents can `Ask` for it."""
         self.published[agent] = sealed(np.array(message))
 
     def of_all(self, rows: Sequence[Sequence[float]], about: str) -> FloatArray:
-        """Collect one row of numbers from every agent of all processes; not billed."""
+        """Collect one row of numbers from every agent of all processes. The bill does not count
+        it.
+        """
         if not self.layout.others:
             return np.array(rows, float)
         table = np.zeros((len(rows), self.network.agents, len(rows[0])))
@@ -126,12 +131,12 @@ class Collectives(ABC):
         return self.total(list(table), self.tag("engine", about))
 
     def complain(self, error: NumericalError) -> None:
-        """Stop, because a message of an agent here is not finite."""
+        """Stop, because a message of an agent of this process is not finite."""
         raise error
 
     def blame(self, own: NumericalError, mine: bool) -> NumericalError:
-        """The error for a total that is not finite; `own` is the error as this process sees it,
-        `mine` if it is from here.
+        """Return the error for a sum that is not finite. `own` is the error as this process sees
+        it. `mine` is true if an agent of this process sent a number that is not finite.
         """
         return own
 
@@ -140,18 +145,18 @@ class Collectives(ABC):
         raise error
 
     def called(self, process: int) -> str:
-        """The names of the agents of that process."""
+        """Return the names of the agents of that process."""
         return " and ".join(self.names[agent] for agent in self.layout.agents_of[process])
 
     def _adopt(self, stop: Stop) -> None:
-        """Take over the stop of another process, unless this process has one already."""
+        """Adopt the stop of another process, unless this process has one already."""
         if not self.stop.reason:
             self.stop = stop
 
     # -- sums in the order that all transports keep ------------------------------------------------
 
     def _in_order(self, messages: Sequence[FloatArray] | FloatArray) -> FloatArray:
-        """The sum of all messages, in a new array."""
+        """Return the sum of all messages, in a new array."""
         if isinstance(self.sums, ExactSums):
             return self.sums.at_once(list(messages))
         if isinstance(messages, np.ndarray):
@@ -165,7 +170,9 @@ class Collectives(ABC):
         return total
 
     def _sum_of_rows(self, messages: FloatArray) -> FloatArray:
-        """The same additions in the same order, for many agents at once."""
+        """Return the sum of the rows, added in the same order as separate messages. It is faster
+        for many agents.
+        """
         total: FloatArray
         if self.network.server:
             total = messages[0].copy()
@@ -177,8 +184,8 @@ class Collectives(ABC):
         return total
 
     def _tree_sum(self, messages: Sequence[FloatArray]) -> FloatArray:
-        # Each agent adds its children's sums, the last child first; deeper agents have done so
-        # before.
+        # Each agent adds the sums of its children, the last child first. Deeper agents have added
+        # theirs before.
         partial: dict[int, FloatArray] = {}
         for child, parent in self._upwards:
             below = partial.pop(child, messages[child])
@@ -192,7 +199,9 @@ class Collectives(ABC):
 
 
 class OneProcess(Collectives):
-    """All agents in this process: one matrix product for every `Mix`, and no message is sent."""
+    """All agents in this process: one matrix product for every `Mix`, and no message between
+    processes.
+    """
 
     checked: ClassVar[frozenset[str]] = frozenset({"Exchange"})
 

@@ -1,5 +1,5 @@
-"""The driver runs the protocols of the agents of this process: it checks, passes on and bills their
-messages.
+"""The driver runs the protocols of the agents of this process. It checks their messages, passes
+them on and counts them in the bill.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ T = TypeVar("T")
 
 HEARD, TOLD, CONTEXT = "heard", "told", "context"
 MANY = 256
-"""Agents of one process from which on steps pause garbage collection. With 2,000 agents it took a
-third of the time.
+"""Number of agents of one process from which steps pause garbage collection. With 2,000 agents,
+garbage collection took a third of the time.
 """
 
 
 class Driver:
-    """Answers the words of the agents of this process, together with the other processes; see
+    """Answers the collectives of the agents of this process, together with the other processes; see
     `steps.Transport`.
     """
 
@@ -59,7 +59,7 @@ class Driver:
         *,
         secure_sums: bool = False,
     ):
-        """With a `pace`, agents that wake up one by one do so in real time (see
+        """Create the driver. With a `pace`, agents that wake up one by one do so in real time (see
         `real_time_gossip`).
         """
         if secure_sums and not collectives.sums.exact:
@@ -80,23 +80,24 @@ class Driver:
         self._gossip: Gossip | None = None
         self.account: Account | None = None
         self.guard: Guard | None = None
-        """Between organisations: refuses what the operation does not declare."""
+        """Between organisations: refuses messages that the operation does not declare."""
         self.numbers = 0
-        """How many numbers an agent of this process holds; decides whether agents run in threads.
+        """Count of numbers that an agent of this process holds. It decides whether agents run in
+        threads.
         """
 
     def take(
         self, step: Callable[..., Protocol[T]], rows: Iterable[Sequence[Any]], purpose: str
     ) -> list[T]:
         """Run a step for each agent of this process. Each row has the arguments of one call; the
-        agent is the first.
+        agent is the first argument.
         """
         with self._without_collection():
             return self.converse([step(*row) for row in rows], purpose)
 
     def _without_collection(self) -> AbstractContextManager[None]:
-        """Pause garbage collection for many agents: Python would search all their objects again and
-        again, in vain.
+        """Pause garbage collection if there are many agents. Python would otherwise search all
+        their objects repeatedly, and free nothing.
         """
         if len(self.here) >= MANY and gc.isenabled():
             return _no_collection()
@@ -105,10 +106,11 @@ class Driver:
     def confer(
         self, protocols: Sequence[Protocol[T]], places: Sequence[IndexArray], purpose: str
     ) -> list[T]:
-        """Run protocols that consist of sums, each for a group of agents: those at the given places
-        of `here`.
+        """Run protocols that consist of sums, each for one group of agents: the agents at `places`
+        in `here`.
 
-        A protocol sends a row for each agent of its group. All protocols receive the same total.
+        A protocol sends one row for each agent of its group. All protocols receive the same
+        aggregate.
         """
         reply: FloatArray | None = None
         try:
@@ -135,20 +137,20 @@ class Driver:
             self.collectives.explain(error)
 
     def _guard(self, protocols: Sequence[Protocol[Any]], collectives: Sequence[Collective]) -> None:
-        """Refuse what no declaration is about, before it is sent."""
+        """Refuse messages that no declaration covers, before they are sent."""
         if self.guard is not None:
             for protocol, collective in zip(protocols, collectives, strict=True):
                 self.guard.check(protocol, collective)
 
     def _tag(self, purpose: str, collective: str) -> Tag:
-        """A tag for the messages of the collective that was checked last."""
+        """Return a tag for the messages of the collective that was checked last."""
         tag = self.collectives.tag(purpose, collective)
         if self.guard is not None:
             self.guard.begin(tag)
         return tag
 
     def _by_agents(self, parts: Sequence[FloatArray], places: Sequence[IndexArray]) -> FloatArray:
-        """A row for each agent of this process."""
+        """Return an array with one row for each agent of this process."""
         first = parts[0]
         if len(parts) == 1:
             return np.ascontiguousarray(first.reshape(len(places[0]), -1))
@@ -161,7 +163,7 @@ class Driver:
         return rows
 
     def converse(self, protocols: Sequence[Protocol[T]], purpose: str) -> list[T]:
-        """Run the protocols of the agents of this process to their end, step by step. Returns their
+        """Run the protocols of the agents of this process to their end, step by step. Return their
         values.
         """
         replies: Sequence[Any] = [None] * len(protocols)
@@ -193,7 +195,7 @@ class Driver:
             self.collectives.explain(error)
 
     def _ends(self, said: Sequence[tuple[bool, Any]], places: Sequence[int]) -> list[Any]:
-        """The values of all protocols, of which at least one has ended: all must end at the same
+        """Return the values of all protocols, when at least one has ended. All must end at the same
         step.
         """
         collectives = [collective for ended, collective in said if not ended]
@@ -209,8 +211,8 @@ class Driver:
         collectives: list[Collective],
         first: T,
     ) -> list[T]:
-        """The values of all protocols, when the one after those that sent `words` is the first to
-        end: all must end.
+        """Return the values of all protocols, when the protocol after those that sent `collectives`
+        is the first to end. All must end at the same step.
         """
         results = [first]
         silent = [len(collectives)]
@@ -225,7 +227,7 @@ class Driver:
         return results
 
     def agreed(self, t: int, stop_reason: int) -> int:
-        """The reason to stop after round t, or 0. The process of agent 0 decides it for all
+        """Return the reason to stop after round t, or 0. The process of agent 0 decides it for all
         processes.
         """
         if isinstance(self._gossip, RealTimeGossip):
@@ -241,13 +243,13 @@ class Driver:
         return 0
 
     def least(self, number: int) -> int:
-        """The smallest `number` of all processes."""
+        """Return the smallest `number` of all processes."""
         return int(self.collectives.of_all([[float(number)]] * len(self.here), "least").min())
 
     # -- agents that wake up one by one ------------------------------------------------------------
 
     def publish(self, agent: int, message: FloatArray | Publication) -> None:
-        """Put a message where others can `Ask` for it."""
+        """Store a message so that other agents can `Ask` for it."""
         if isinstance(message, Publication):
             self._gossiping().publish(agent, message)
             return
@@ -274,7 +276,7 @@ class Driver:
     def gossip(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
         """Run a round of agents that wake up one by one, in all processes.
 
-        Returns the States of those in this process.
+        Returns the States of the agents of this process.
         """
         try:
             states = self._gossiping().run(agents, states, steps, t)
@@ -285,12 +287,12 @@ class Driver:
 
     @property
     def one_process(self) -> bool:
-        """Whether all agents of the run live in this process, and share one clock."""
+        """Whether all agents of the run are in this process, and share one clock."""
         return isinstance(self.collectives, OneProcess)
 
     @property
     def free(self) -> bool:
-        """Whether agents that gossip do so in real time."""
+        """Whether agents that use gossip do so in real time."""
         return self.pace is not None
 
     def roam(
@@ -309,8 +311,8 @@ class Driver:
         return states, reached
 
     def memory(self) -> dict[str, Any]:
-        """The digest of all totals so far and, for gossip, what the agents of this process have
-        read.
+        """Return the digest of all aggregates computed before, the state of the account and, for
+        gossip, what the agents of this process have read.
         """
         transcript = self.collectives.transcript
         memory: dict[str, Any] = {}
@@ -352,8 +354,8 @@ class Driver:
     def _sum_at(
         self, collectives: Sequence[Sum], messages: Sequence[FloatArray], purpose: str
     ) -> Sequence[Any]:
-        """The total for the one who is to hear it; it goes up a tree that has its root there, and
-        no way back.
+        """Return the aggregate to one agent, and None to all others. On a graph, messages go up a
+        tree with its root at that agent. No process sends the aggregate back down.
         """
         to = collectives[0].to
         if to is None or any(collective.to != to for collective in collectives):
@@ -372,8 +374,8 @@ class Driver:
         return [sealed(total) if agent == to else None for agent in self.here]
 
     def _total(self, messages: Sequence[FloatArray], purpose: str) -> FloatArray:
-        """The sum of all agents' messages. The messages of the agents here may be the rows of one
-        array.
+        """Return the sum of all agents' messages. The messages of this process's agents may be the
+        rows of one array.
         """
         self._check("Sum", messages)
         self._fits(messages)
@@ -438,7 +440,7 @@ class Driver:
             for collective in collectives
         ]
         asked = self._amounts_asked(answers, bool(tells))
-        # All agents must have their answers before one of them goes on and publishes a newer
+        # All agents must have their answers before one of them continues and publishes a newer
         # message.
         if self.collectives.layout.others:
             rows = [asked, *([np.zeros_like(asked)] * (len(collectives) - 1))]
@@ -451,10 +453,11 @@ class Driver:
         return answers
 
     def _amounts_asked(self, answers: Sequence[dict[int, FloatArray]], told: bool) -> FloatArray:
-        """A row for each agent: how many messages, numbers and bits it sent in these answers.
+        """Return one row for each agent: the number of messages, numbers and bits that it sent in
+        these answers.
 
-        An agent that gossips may have the vector of a `told` message already. Then only two weights
-        of the edge are new.
+        With `told`, all agents sent a message with their `Ask`. An agent that uses gossip may
+        already have the vector of such a message. Then only two weights of the edge are new.
         """
         asked: FloatArray = np.zeros((self.network.agents, 3))
         for agent, answer in zip(self.here, answers, strict=True):
@@ -497,8 +500,8 @@ class Driver:
         return rule
 
     def _check(self, collective: str, messages: Sequence[FloatArray]) -> None:
-        """Refuse to send what is not finite, where only this process would know who said it, or one
-        number too many.
+        """Count the numbers to be sent; the account refuses to exceed its limit. Refuse a message
+        that is not finite, if only this process would know its sender.
         """
         if self.account is not None:
             for message in messages:
@@ -509,7 +512,7 @@ class Driver:
                     self.collectives.complain(self._not_finite(collective, messages)[0])
 
     def _fits(self, messages: Sequence[FloatArray]) -> None:
-        """Refuse a message with a number that secure sums cannot hold."""
+        """Refuse a message with a number that secure sums cannot represent."""
         if not self.collectives.sums.exact:
             return
         for agent, message in zip(self.here, messages, strict=True):
@@ -533,7 +536,7 @@ class Driver:
     def _not_finite(
         self, collective: str, messages: Sequence[FloatArray]
     ) -> tuple[NumericalError, bool]:
-        """The error that names the agent with the number, and whether this agent is in this
+        """Return the error that names the agent with the number, and whether this agent is in this
         process.
         """
         for agent, message in zip(self.here, messages, strict=True):
@@ -584,7 +587,7 @@ def _no_collection() -> Iterator[None]:
 
 
 def _sent(member: tuple[Protocol[T], Any]) -> tuple[bool, Any]:
-    """Send a reply to a protocol. Returns False and its next word, or True and its value."""
+    """Send a reply to a protocol. Returns False and its next collective, or True and its value."""
     protocol, reply = member
     try:
         return False, protocol.send(reply)
@@ -594,7 +597,7 @@ def _sent(member: tuple[Protocol[T], Any]) -> tuple[bool, Any]:
 
 def _is_finite(message: FloatArray) -> bool:
     flat = message.reshape(-1)
-    # ‖x‖² is finite unless an entry is infinite, NaN or huge. One pass is enough in most cases, and
+    # ‖x‖² is finite unless an entry is infinite, NaN or huge. In most cases one pass is enough, and
     # vdot never warns.
     return math.isfinite(np.vdot(flat, flat)) or bool(np.isfinite(flat).all())
 

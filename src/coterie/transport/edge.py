@@ -1,9 +1,8 @@
-"""One edge of a mesh: what was sent and not yet heard, what came in, and the connection of the
-moment.
+"""One edge of a mesh: unconfirmed messages, received messages, and the current connection.
 
-Messages are numbered, kept until the other side has heard them, and taken exactly once, so a
-connection may break and begin again at any time. A connection is a queue of frames that leave, and
-an iterator of frames that arrive.
+The sender numbers its messages and keeps each one until the receiver has confirmed it. The receiver
+takes each message exactly once. A connection may therefore break and begin again at any time. A
+connection consists of a queue of outgoing frames and an iterator of incoming frames.
 """
 
 from __future__ import annotations
@@ -28,21 +27,23 @@ from coterie.transport.security import MutualTLS
 
 ACKNOWLEDGE_BYTES = 2**20
 WINDOW = 64 * 2**20
-"""Bytes of messages that may wait to be read, or to be heard, on each side of an edge; a single one
-may be larger.
+"""Bytes of messages that may wait to be read or confirmed, on each side of an edge. A single
+message may be larger.
 """
 OVERHEAD = 256
 """Number of bytes of a message in addition to its numbers."""
 ROOM_SECONDS = 0.05
 SETTLE_SECONDS = 5.0
-"""So long, and no longer than a deadline, a neighbour may take to hear why this process leaves."""
+"""Seconds that a neighbour has to confirm the reason why this process leaves, but at most the
+deadline.
+"""
 
 Line: TypeAlias = "SimpleQueue[bytes | None]"
-"""Frames on their way into a connection; None ends it."""
+"""Queue of frames to send through a connection; None ends it."""
 
 
 class Mesh:
-    """What the edges of one process share."""
+    """State that all edges of one process share."""
 
     def __init__(
         self,
@@ -64,15 +65,17 @@ class Mesh:
         self.rejected: Counter[str] = Counter()
         """Number of refused frames and connections, by reason."""
         self.connections: Counter[int] = Counter()
-        """Number of connections with each neighbour so far."""
+        """Number of connections with each neighbour since the process started."""
         self._names = names
         self.strangers: dict[int, ProtocolError] = {}
-        """Neighbours that showed a wrong key: all parties end when they introduce themselves."""
+        """Neighbours that showed a wrong key. All parties end with this error when they introduce
+        themselves.
+        """
         self.introduced = False
 
     def check_key(self, security: MutualTLS, peer: int, certificate: bytes) -> None:
-        """Refuse a neighbour with another key than the study's; before all have introduced
-        themselves, then.
+        """Refuse a neighbour whose key differs from the key in the study. Before the introduction
+        of all parties, record the error for that introduction.
         """
         from coterie.transport.keys import check_pin
 
@@ -85,7 +88,7 @@ class Mesh:
             self.strangers[peer] = error
 
     def name(self, process: int) -> str:
-        """The name of that process."""
+        """Return the name of that process."""
         if self._names:
             return self._names[process]
         return f"agent {process}"
@@ -107,7 +110,7 @@ class Edge:
         self._cut: Callable[[], object] = lambda: None
         self.incarnation = ""
         self.outdated: set[str] = set()
-        """Earlier processes of this party."""
+        """Incarnations of this party's earlier processes."""
         self._latest = ""
         self._hellos = 0
         self._room = threading.Condition()
@@ -138,7 +141,9 @@ class Edge:
 
     @property
     def silence(self) -> float:
-        """Seconds since the last message; 0 while this process does not read from the neighbour."""
+        """Seconds since the last message or heartbeat; 0 while this process does not read from the
+        neighbour.
+        """
         if self._full:
             return 0.0
         return time.monotonic() - self.last_heard
@@ -156,7 +161,9 @@ class Edge:
                 self._line.put(frame)
 
     def wait_for_room(self) -> None:
-        """Wait until the neighbour has confirmed most messages; it may be slow, but not silent."""
+        """Wait until at most `WINDOW` bytes of messages are unconfirmed. The neighbour may be slow,
+        but not silent.
+        """
         while self._kept_bytes > WINDOW and self._failure is None:
             if self._time_left() <= 0:
                 raise self._lost()
@@ -188,7 +195,7 @@ class Edge:
     # -- the connection of the moment --------------------------------------------------------------
 
     def known_as(self, incarnation: str) -> None:
-        """Remember the process of this party; its earlier process no longer counts."""
+        """Record the current process of this party. Its earlier process becomes outdated."""
         with self._lock:
             if self._latest not in ("", incarnation):
                 self.outdated.add(self._latest)
@@ -200,7 +207,7 @@ class Edge:
             self._forget_up_to(hello.received)
 
     def attach(self, line: Line, cut: Callable[[], object]) -> None:
-        """Send all unconfirmed messages, and from now on every message, into this connection."""
+        """Send all unconfirmed messages into this connection, and every message from now on."""
         with self._lock:
             self.detach()
             for _, frame in self._kept:
@@ -223,7 +230,7 @@ class Edge:
             cut()
 
     def hang_up(self) -> None:
-        """No more frames after those that are on their way; the other side ends the connection."""
+        """Send no more frames after those in the queue. The other side then ends the connection."""
         with self._lock:
             if self._line is not None:
                 self._line.put(None)
@@ -231,7 +238,7 @@ class Edge:
     # -- in ----------------------------------------------------------------------------------------
 
     def listen(self, frames: Iterator[bytes], line: Line) -> None:
-        """Take in the frames of this connection, until it ends or a frame is invalid."""
+        """Process the frames of this connection, until it ends or a frame is invalid."""
         for frame in frames:
             self._wait_until_read(line)
             with self._lock:
@@ -244,7 +251,9 @@ class Edge:
                     raise
 
     def _wait_until_read(self, line: Line) -> None:
-        """Read no more from the connection as long as too many bytes wait for `next_message`."""
+        """Stop reading from the connection while more than `WINDOW` bytes wait for
+        `next_message`.
+        """
         with self._room:
             while self._unread > WINDOW and self._line is line:
                 self._full = True
@@ -358,7 +367,7 @@ class Edge:
                 return message if tag.collective == "message" else None
 
     def _wait_for(self, queue: SimpleQueue[Any], patience: float | None = None) -> Any:
-        """The next item of a queue; None if nothing comes within the patience."""
+        """Return the next item of a queue; None if no item comes within the patience."""
         while True:
             left = max(self._time_left(), 0.001)
             try:
@@ -375,8 +384,8 @@ class Edge:
             return found
 
     def here(self) -> bool:
-        """Whether this neighbour has connected. Raises if it cannot, has left, or did not come in
-        time.
+        """Return whether this neighbour has connected. Raises if it cannot connect, has left, or
+        did not connect in time.
         """
         if self._failure is not None:
             raise self._failure
@@ -387,14 +396,16 @@ class Edge:
         return False
 
     def linger(self, until: float) -> None:
-        """Wait until the neighbour has connected or failed, at most `until`."""
+        """Wait until the neighbour has connected or failed, at most until `until`."""
         while not self._greeted.is_set() and self._failure is None and self._time_left() > 0:
             if time.monotonic() >= until:
                 return
             time.sleep(0.002)
 
     def settle(self, until: float) -> None:
-        """Wait until the neighbour has confirmed all messages or has left, at most `until`."""
+        """Wait until the neighbour has confirmed all messages or has left, at most until
+        `until`.
+        """
 
         def unheard() -> bool:
             spoken_with = (
@@ -407,8 +418,8 @@ class Edge:
 
     @contextlib.contextmanager
     def answering_hello(self) -> Iterator[None]:
-        """Count a hello that is being answered: a process that leaves waits until the answer is
-        sent.
+        """Count a hello that this process is answering. A process that leaves waits until the
+        answer is sent.
         """
         with self._lock:
             self._hellos += 1
@@ -437,7 +448,7 @@ class Edge:
         )
 
     def fail(self, error: ProtocolError | PartyLost) -> Any:
-        """Let every wait for this neighbour, now or later, end with this error."""
+        """Make every current and later wait for this neighbour raise this error."""
         self._failure = error
         self._inbox.put(error)
         self._answers.put(error)
@@ -445,5 +456,7 @@ class Edge:
 
 
 def printable(text: str) -> str:
-    """Another party's text, fit for a terminal."""
+    """Return another party's text with unprintable characters replaced, so that a terminal can show
+    it.
+    """
     return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)

@@ -1,13 +1,13 @@
-"""The format of messages on a link: a header of a closed schema, and the numbers as a raw
+"""Format of messages on a link: a header with a closed schema, and the numbers as a raw
 little-endian buffer.
 
     0        4               8                12      16         16 + header     multiple of 64
     ├ magic ─┼ header bytes ─┼ payload bytes ─┼ crc32 ┼ header … ┼ zeros … ──────┼ payload … ┤
 
-The header is msgpack of a `Header` and nothing else. Sizes are checked before anything is
-allocated, types against a list, and the checksum before any number is read. Nothing is ever
-unpickled. A frame states its sender, run, epoch and message number; the receiver compares all of
-them with what it expects.
+The header is msgpack of a `Header` and nothing else. The receiver checks sizes before it allocates
+memory, and types against a list. It checks the checksum before it reads any number. Nothing is ever
+unpickled. A frame states its sender, run, epoch and message number. The receiver compares all of
+them with the values that it expects.
 """
 
 from __future__ import annotations
@@ -30,39 +30,41 @@ PREFIX = struct.Struct("<4sIII")
 ALIGNMENT = 64
 LARGEST_HEADER = 4096
 LARGEST = 256 * 2**20
-"""Default for the largest message that is accepted, in bytes: 32 million numbers."""
+"""Default for the largest accepted message, in bytes: 32 million numbers."""
 
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=80)]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
 class Kind(IntEnum):
-    """What a frame is."""
+    """The kind of a frame."""
 
     HELLO = 0
-    """Opens a connection: the sender, its run, and the last message that it received."""
+    """Opens a connection. States the sender, its run, and the last message that the sender
+    received.
+    """
     MESSAGE = 1
     QUESTION = 2
     ANSWER = 3
     LEAVE = 4
     """The last message, with the reason in `note`."""
     BEAT = 5
-    """A sign of life; also tells what was heard."""
+    """A heartbeat. It also acknowledges the messages received."""
 
 
 class Header(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
-    """Everything about a frame but its numbers."""
+    """All fields of a frame except its numbers."""
 
     kind: Kind
     run: Text
     epoch: Count
     sender: Count
     sequence: Count
-    """Messages, questions, answers and leaves are numbered from 1 on each link; a beat has the last
-    number.
+    """Messages, questions, answers and leaves are numbered from 1 on each link. A beat has the
+    number of the last message sent before it.
     """
     received: Count
-    """The number up to which the sender has the receiver's messages."""
+    """Number of the last message of the receiver that the sender of this frame has received."""
     purpose: Text = ""
     step: Count = 0
     collective: Text = ""
@@ -70,7 +72,7 @@ class Header(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unkn
     dtype: Literal["<f8", "<f4", "<u8", "|u1"] = "|u1"
     shape: Annotated[tuple[Count, ...], msgspec.Meta(max_length=3)] = (0,)
     stop_at: Count = 0
-    """After which round the run ends, and"""
+    """The round after which the run ends."""
     stop_reason: Annotated[int, msgspec.Meta(ge=0, le=2)] = 0
     """The reason of the stop (see `links.Stop`); 0 while no process wants to stop."""
 
@@ -82,7 +84,7 @@ _EMPTY = np.empty(0, np.uint8)
 
 
 def encode(header: Header, payload: npt.NDArray[Any] = _EMPTY) -> bytes:
-    """A frame as bytes; type and shape in the header are those of the payload."""
+    """Return a frame as bytes. The type and shape in its header are those of the payload."""
     little = np.asarray(payload, payload.dtype.newbyteorder("<"), order="C")
     if little.dtype.str not in _ITEMSIZE:
         raise ProtocolError(f"messages are float64 or float32, not {payload.dtype}.")
@@ -94,8 +96,8 @@ def encode(header: Header, payload: npt.NDArray[Any] = _EMPTY) -> bytes:
 
 
 def decode(frame: bytes, largest: int = LARGEST) -> tuple[Header, npt.NDArray[Any]]:
-    """Header and numbers of a frame, as a read-only view; whatever is not a frame is a
-    `ProtocolError`.
+    """Return the header and numbers of a frame, as a read-only view. Bytes that are not a valid
+    frame raise a `ProtocolError`.
     """
     if len(frame) < PREFIX.size:
         raise ProtocolError(f"a frame of {len(frame)} bytes is too short to be one.")

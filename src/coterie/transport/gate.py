@@ -1,11 +1,11 @@
-"""Limits on connections from strangers, so that a run keeps its file descriptors and its
+"""Limits on connections from unknown callers, so that a run keeps its file descriptors and its
 neighbours.
 
-gRPC takes every TCP connection in. A connection is a stranger's until a neighbour with a valid
-certificate calls on it. Strangers are shut out after `PATIENCE` seconds, and the oldest of them as
-soon as one address has more than `PER_ADDRESS` or there are more than `IN_ALL`: a genuine neighbour
-takes milliseconds to show its certificate. gRPC itself takes no more than `MOST` connections, and
-ends handshakes after `PATIENCE`.
+gRPC accepts every TCP connection. A connection counts as unknown until a neighbour with a valid
+certificate uses it. The gate closes unknown connections after `PATIENCE` seconds. It also closes
+the oldest of them if one address has more than `PER_ADDRESS`, or if there are more than `IN_ALL`. A
+genuine neighbour needs milliseconds to show its certificate. gRPC itself accepts at most `MOST`
+connections, and ends handshakes after `PATIENCE`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 PATIENCE = 5.0
-"""Seconds to show a certificate, and to say what one wants."""
+"""Seconds within which a caller must show its certificate and make its request."""
 PER_ADDRESS, IN_ALL, MOST = 32, 128, 512
 SWEEP_SECONDS = 0.25
 
@@ -34,23 +34,23 @@ class Gate:
     def __init__(self, port: int):
         self.port = port
         self.shut: Counter[str] = Counter()
-        """How many were shut out, by address."""
+        """Number of connections closed, by address."""
         self._known: set[Caller] = set()
         self._since: dict[Caller, float] = {}
 
     def know(self, peer: str) -> None:
-        """A neighbour calls from there: gRPC's name of the other end."""
+        """Mark a connection as a neighbour's. `peer` is gRPC's name for the other end."""
         host, _, port = unquote(peer).rpartition(":")
         self._known.add((host.partition(":")[2].strip("[]"), int(port) if port.isdigit() else 0))
 
     def watch(self, closing: threading.Event) -> None:
-        """Shut strangers out until the end."""
+        """Close unknown connections repeatedly, until `closing` is set."""
         while not closing.wait(SWEEP_SECONDS):
             with contextlib.suppress(OSError):  # without a free descriptor, the next time
                 self.sweep()
 
     def sweep(self) -> None:
-        """Shut strangers out that are too many or too slow."""
+        """Close unknown connections that are too many or too slow."""
         found = self._connections()
         try:
             now = time.monotonic()
@@ -60,7 +60,7 @@ class Gate:
                 for caller in found
                 if caller not in self._known
             }
-            # The oldest are the last: they had the most time.
+            # The oldest are last in the list. They had the most time.
             strangers = sorted(self._since, key=self._since.__getitem__, reverse=True)
             count: Counter[str] = Counter()
             for place, caller in enumerate(strangers):
@@ -78,8 +78,8 @@ class Gate:
                 connection.close()
 
     def _connections(self) -> dict[Caller, socket.socket]:
-        """Every connection to the port, each by a descriptor of its own: gRPC keeps and closes its
-        own.
+        """Return every connection to the port, each with a file descriptor of its own. gRPC keeps
+        and closes its own descriptors.
         """
         found: dict[Caller, socket.socket] = {}
         for entry in Path("/proc/self/fd").iterdir() if Path("/proc/self/fd").exists() else ():
@@ -96,7 +96,7 @@ class Gate:
 
 
 def _other_end(connection: socket.socket, port: int) -> Caller | None:
-    """The address of the other end, if this is a connection to that port."""
+    """Return the address of the other end, if this is a connection to that port."""
     try:
         if (
             connection.family not in (socket.AF_INET, socket.AF_INET6)

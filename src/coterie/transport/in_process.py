@@ -1,6 +1,4 @@
-"""Words among agents that live in one process: in lockstep, on as many threads as `cores`
-allows.
-"""
+"""Collectives among agents in one process: in lockstep, on at most `cores` threads."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from coterie.transport.gossip import Gossip
 
 
 class InProcess(Driver):
-    """Answers the words of all agents of a network, and bills them."""
+    """Answers the collectives of all agents of a network, and counts their messages in the bill."""
 
     def __init__(
         self,
@@ -25,11 +23,12 @@ class InProcess(Driver):
         secure_sums: bool = False,
         numbers: int = 0,
     ):
-        """`gossip`: lost and late messages, records and replays, for agents that wake up one by
-        one.
+        """Create the driver.
 
-        `numbers`: how many an agent holds, on average; if they are many, agents work on several
-        threads.
+        gossip       lost and delayed messages, records and replays, for agents that wake up one by
+                     one
+        numbers      average count of numbers that an agent holds; if it is large, the agents run on
+                     several threads
         """
         super().__init__(bill, OneProcess(network, names), secure_sums=secure_sums)
         self._given = gossip or Gossip()

@@ -1,13 +1,13 @@
-"""Keys and TLS certificates: each party makes and keeps its key; the coordinator's authority signs
-its certificate.
+"""Keys and TLS certificates. Each party makes and keeps its key; the coordinator's authority signs
+the party's certificate.
 
     party        make_request    key.pem (never leaves), request.pem  ─→ to the coordinator
     coordinator  make_authority  authority-key.pem (never leaves), authority.pem
                  sign            certificate.pem, authority.pem       ─→ back to the party
 
-A TLS certificate holds the party's name and the fields that TLS needs, nothing about its data. Only
-their owner can read files with keys. Parties also sign texts with these keys, which others pass on
-(`signature`, `known_key`).
+A TLS certificate holds the party's name and the fields that TLS needs, and no information about its
+data. Only the owner of a key file can read it. Parties also use these keys to sign texts that other
+parties pass on (`signature`, `known_key`).
 """
 
 from __future__ import annotations
@@ -40,12 +40,14 @@ AUTHORITY = "authority.pem"
 AUTHORITY_KEY = "authority-key.pem"
 DAYS = 365
 BACKDATED = dt.timedelta(hours=1, minutes=5)
-"""Certificates are valid from this time before now, for clocks that differ by up to an hour."""
+"""Certificates are valid from this time before their signing, for clocks that differ by up to an
+hour.
+"""
 
 
 def make_request(folder: str | Path, party: str) -> Path:
-    """At the party: make a key, if there is none yet, and a request to sign it. The party sends
-    only the request.
+    """At the party: make a key, if none exists yet, and a signing request. The party sends only the
+    request.
     """
     folder = Path(folder)
     key = _key(folder / KEY)
@@ -84,10 +86,10 @@ def make_authority(folder: str | Path, study: str, days: float = DAYS) -> Path:
 def sign(
     folder: str | Path, request: bytes, parties: list[str], days: float = DAYS
 ) -> tuple[str, bytes]:
-    """At the coordinator: sign a request. Returns the name of its party, which must belong to the
-    study, and the certificate.
+    """At the coordinator: sign a request. Return the name of its party and the certificate.
 
-    The request may be a certificate of this authority, whose key is then signed for longer.
+    The party must belong to the study. The request may also be a certificate of this authority. The
+    authority then signs its key for a longer time.
     """
     folder = Path(folder)
     try:
@@ -114,7 +116,7 @@ def sign(
         "move it away, and have all parties' requests signed again",
     )
     key = _key(folder / AUTHORITY_KEY)
-    # Of the request only the public key counts: name and purposes are the study's.
+    # Only the public key of the request counts. The study determines name and purposes.
     certificate = (
         _builder(_name(party), issuer.subject, asked.public_key(), days, issuer.not_valid_after_utc)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -136,8 +138,8 @@ def sign(
 def provide_all(
     folder: str | Path, study: str, parties: list[str], days: float = DAYS
 ) -> dict[str, Path]:
-    """For a test on one machine: make an authority and, in a folder for each party, its key and TLS
-    certificate.
+    """For a test on one machine: make an authority and, in a folder for each party, the party's key
+    and TLS certificate.
     """
     folder = Path(folder)
     authority = make_authority(folder / "coordinator", study, days)
@@ -153,14 +155,15 @@ def provide_all(
 
 
 def valid_until(certificate: bytes) -> dt.datetime:
-    """The last moment of a TLS certificate."""
+    """Return the time at which a TLS certificate expires."""
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
 
 
 def load_keys(folder: str | Path, party: str, pins: dict[str, str] | None = None) -> MutualTLS:
-    """A party's key, TLS certificate and authority, checked as far as possible without the others.
+    """Load a party's key, TLS certificate and authority, checked as far as possible without the
+    other parties.
 
-    Every run needs them.
+    Every run with mutual TLS needs them.
     """
     folder = Path(folder)
     _check_private(folder / KEY)
@@ -204,7 +207,7 @@ def load_keys(folder: str | Path, party: str, pins: dict[str, str] | None = None
 
 
 def signature(keys: MutualTLS, content: bytes) -> bytes:
-    """The party's signature of `content`."""
+    """Return the party's signature of `content`."""
     key = serialization.load_pem_private_key(keys.key, None)
     assert isinstance(key, ec.EllipticCurvePrivateKey), "`load_keys` has seen it"
     return key.sign(content, ec.ECDSA(hashes.SHA256()))
@@ -213,11 +216,10 @@ def signature(keys: MutualTLS, content: bytes) -> bytes:
 def known_key(
     keys: MutualTLS, certificate: bytes, party: str, *, current: bool = True
 ) -> PublicKey:
-    """The public key in another party's TLS certificate, if the same authority signed it for that
-    party.
+    """Return the public key in another party's TLS certificate, if the same authority signed it for
+    that party.
 
-    What was signed stays signed: for an old signature the certificate need not be `current` any
-    more.
+    An old signature stays valid. To check one, the certificate need not be `current` any more.
     """
     try:
         shown = x509.load_pem_x509_certificate(certificate)
@@ -263,8 +265,8 @@ def check_signature(key: PublicKey, content: bytes, signed: bytes, party: str) -
 
 
 def fingerprint(content: bytes) -> str:
-    """SHA-256 of the public key in a request or a TLS certificate, in groups of four to read
-    aloud.
+    """Return the SHA-256 of the public key in a request or a TLS certificate, in groups of four
+    digits for reading aloud.
     """
     try:
         key = _read(content).public_key()
@@ -293,7 +295,7 @@ def _check_valid(certificate: x509.Certificate, what: str, fix: str) -> None:
 
 
 def _check_private(key: Path) -> None:
-    """Refuse a key that others on this machine can read."""
+    """Refuse a key that other users of this machine can read or change."""
     if key.exists() and (mode := key.stat().st_mode & 0o077):
         raise InvalidInput(
             f"{key} can be read or changed by others (mode …{mode:02o}): type `chmod 600 {key}`."
@@ -301,7 +303,7 @@ def _check_private(key: Path) -> None:
 
 
 def _key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """The private key in that file. If there is no such file, it is made."""
+    """Return the private key in that file. If the file does not exist, make it."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         made = ec.generate_private_key(ec.SECP256R1())

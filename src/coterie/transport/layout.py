@@ -1,6 +1,7 @@
-"""Which agent lives in which process, and which processes exchange messages.
+"""Map agents to processes, and list the processes that exchange messages.
 
-Processes are numbered from 0; if each agent has its own process, they have the agents' numbers.
+Processes are numbered from 0. If each agent has its own process, each process has its agent's
+number.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from coterie.networks import Network
 
 
 class Layout:
-    """Where agents live, seen from one process: `process_of[j]` is the process of agent j."""
+    """The process of each agent, seen from one process: `process_of[j]` is the process of agent
+    j.
+    """
 
     def __init__(self, network: Network, process_of: Sequence[int], process: int):
         self.network = network
@@ -24,17 +27,17 @@ class Layout:
         """The agents of this process, in the order of their protocols."""
         self.others = sorted(self.agents_of.keys() - {process})
         self.leads = process == process_of[0]
-        """Whether agent 0 lives here: its process decides when to stop."""
+        """Whether agent 0 runs in this process. Its process decides when to stop."""
         self.told_by, self.tells = self._relay()
-        """The process that sends a total to this one (None at the root), and the processes to which
-        this one sends it.
+        """The process that sends an aggregate to this one (None at the root), and the processes to
+        which this process sends it.
         """
         crossing = self._crossing_edges()
         near = sorted({self.process_of[j] for _, j in crossing})
         self.outgoing: dict[int, list[int]] = {}
-        """For each process next to this one: the agents here that have a neighbour there."""
+        """For each neighbouring process: the agents of this process that have a neighbour there."""
         self.incoming: dict[int, list[int]] = {}
-        """For each process next to this one: the agents there that have a neighbour here."""
+        """For each neighbouring process: its agents that have a neighbour in this process."""
         for other in near:
             edges = [(k, j) for k, j in crossing if self.process_of[j] == other]
             self.outgoing[other] = sorted({k for k, _ in edges})
@@ -46,7 +49,7 @@ class Layout:
 
     @property
     def partners(self) -> list[int]:
-        """The other processes that this one exchanges messages with."""
+        """The other processes with which this process exchanges messages."""
         found = {*self.tells, *self.outgoing}
         if self.told_by is not None:
             found.add(self.told_by)
@@ -60,7 +63,9 @@ class Layout:
         return sorted(found - {self.process})
 
     def _crossing_edges(self) -> list[tuple[int, int]]:
-        """The edges from an agent here to an agent of another process; none with a server."""
+        """Return the edges from an agent of this process to an agent of another process; none with
+        a server.
+        """
         if not self.others or self.network.server:
             return []
         edges = [(k, int(j)) for k in self.here for j in self.network.neighbours(k)]

@@ -1,9 +1,9 @@
-"""Point-to-point links between the processes of a run: all that the driver needs of a network.
+"""Point-to-point links between the processes of a run. The driver needs nothing else of a network.
 
-Processes are numbered from 0; if each agent has its own process, they have the agents' numbers.
-Messages between two processes arrive in the order in which they were sent, each exactly once. Each
-carries a `Tag` that says what it is for, and the receiver states the tag that it expects. Two
-processes at different steps therefore get an error with names.
+Processes are numbered from 0. If each agent has its own process, each process has its agent's
+number. Messages between two processes arrive in the order in which they were sent, each exactly
+once. Each message carries a `Tag` with its purpose, and the receiver states the tag that it
+expects. Two processes at different steps therefore get an error that names them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from coterie.numerics.arrays import FloatArray
 
 
 class Tag(msgspec.Struct, frozen=True, gc=False):
-    """What a message is for: the purpose on the bill, the step of the conversation counted from 0,
-    and the word.
+    """Identifies a message: its purpose on the bill, its step number in the protocol, and the
+    collective.
     """
 
     purpose: str
@@ -38,46 +38,49 @@ class Stop(NamedTuple):
 
 
 class Links(Protocol):
-    """A process's links to the processes it talks to."""
+    """The links of one process to the processes with which it exchanges messages."""
 
     stop: Stop
-    """Goes out in the header of every message; where it says nothing, `receive` takes over that of
-    the message.
+    """The sender puts it in the header of every message. If it has no reason, `receive` adopts the
+    stop of the message received.
     """
 
     def send(self, to: int, message: FloatArray, tag: Tag) -> None:
-        """Post a message; returns before it has arrived, and the caller may change the array
-        afterwards.
+        """Send a message. It returns before the message arrives, and the caller may change the
+        array afterwards.
         """
         ...
 
     def receive(self, source: int, tag: Tag) -> FloatArray:
-        """The next message of that process, read-only; waits for it.
+        """Wait for the next message of that process. The message is read-only.
 
-        Raises `PartyLost`, naming the process, if it falls silent for longer than the deadline, and
-        `ProtocolError`, naming both tags, if its message is for something else.
+        Raises `PartyLost`, naming the process, if the process sends nothing for longer than the
+        deadline. Raises `ProtocolError`, naming both tags, if the message has another tag.
         """
         ...
 
     def publish(self, agent: int, message: FloatArray) -> None:
-        """Put a message of one of this process's agents where others can `ask` for it."""
+        """Store a message of one of this process's agents so that other processes can `ask` for
+        it.
+        """
         ...
 
     def poll(self, source: int, tag: Tag) -> FloatArray | None:
-        """The next message of that process, if it has arrived; like `receive`, but does not
-        wait.
+        """Return the next message of that process if it has arrived, otherwise None. It is like
+        `receive`, but does not wait.
         """
         ...
 
     def ask(self, process: int, agent: int, patience: float | None = None) -> FloatArray | None:
-        """What that agent, who lives in that process, last published; None if nothing yet.
+        """Return the latest publication of that agent of that process; None if it has published
+        nothing yet.
 
-        It is answered in the background: the agent may be busy, or done, as long as its process
-        lives. With `patience`, it waits no longer than so many seconds, and not at all where the
-        connection is broken: None then, too.
+        The other process answers in the background. Its agent may be busy or done, as long as the
+        process runs. With `patience`, the call returns None after that number of seconds. It then
+        also returns None at once if the connection is broken.
         """
         ...
 
     def close(self) -> None:
-        """Leave: messages that were sent still arrive, then the connections end."""
+        """Leave the run. Messages already sent still arrive, then the connections end."""
         ...

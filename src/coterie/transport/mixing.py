@@ -1,5 +1,5 @@
-"""The matrices of a `Mix`: dense or sparse, depending on the messages, and only the rows that a
-process needs.
+"""Matrices of a `Mix`: dense or sparse, depending on the messages. A process computes only the rows
+that its agents need.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray, Matrix
 
 DENSE_ABOVE = 0.2
-"""Share of nonzero entries above which a mixing matrix is multiplied as a dense matrix."""
+"""Fraction of nonzero entries above which a mixing matrix is multiplied as a dense matrix."""
 LONG, DENSE_ABOVE_IF_LONG = 4096, 0.4
 """For messages of `LONG` numbers or more, `DENSE_ABOVE_IF_LONG` replaces `DENSE_ABOVE`. A row of a
-sparse product has the same bits in every process, so that a process computes only its rows; short
+sparse product has the same bits in every process, so a process computes only its own rows. Short
 messages do not justify scipy's overhead.
 """
 MIXED_AT_ONCE = 1 << 18
-"""Number of entries that a `Mix` copies into one matrix at once: less memory than a copy of all
-long messages.
+"""Largest number of entries that a `Mix` copies into one matrix at a time. This needs less memory
+than a copy of all long messages.
 """
 EVEN_FROM = 16
-"""Least number of agents for which a `Mix` with equal weights is computed from the sum of all
+"""Smallest number of agents for which a `Mix` with equal weights is computed from the sum of all
 messages.
 """
 WHOLE_PRODUCT = 64
@@ -36,8 +36,8 @@ messages. Its rows then have the same bits as with all agents in one process.
 
 
 class Even:
-    """The matrix c 11ᵀ + diag(own) of a complete graph with equal weights: saves m² n additions in
-    a product.
+    """The matrix c 11ᵀ + diag(own) of a complete graph with equal weights. It saves m² n additions
+    in a product.
     """
 
     def __init__(self, matrix: FloatArray):
@@ -52,24 +52,27 @@ class Even:
 
     @staticmethod
     def fits(matrix: FloatArray) -> bool:
-        """Whether all entries outside the diagonal are equal, and there are enough agents."""
+        """Return whether all off-diagonal entries are equal and there are at least `EVEN_FROM`
+        agents.
+        """
         m = len(matrix)
         return m >= EVEN_FROM and bool((matrix[~np.eye(m, dtype=bool)] == matrix[0, 1]).all())
 
 
 class Operator(NamedTuple):
-    """A part of a mixing matrix: the messages that it takes, and the rows of the product that are
-    wanted.
+    """A part of a mixing matrix: the messages that it multiplies, and the rows of the product to
+    keep.
     """
 
     matrix: Matrix
     agents: Sequence[int]
-    """The agents whose messages it takes, in this order; absent messages count as 0."""
+    """The agents whose messages the matrix multiplies, in this order. Absent messages count as 0.
+    """
     wanted: npt.NDArray[np.intp] | slice
 
 
 class Mixing:
-    """The operators of one process; each is computed once."""
+    """The operators of one process. Each operator is computed once."""
 
     def __init__(self, network: Network, local: Sequence[int], at_hand: Sequence[int]):
         self.network = network
@@ -79,13 +82,15 @@ class Mixing:
         self._operators: dict[tuple[str | int, Any, bool], tuple[str | Matrix, Operator]] = {}
 
     def operator(self, rule: str | Matrix, dtype: Any, size: int) -> Operator:
-        """The rows of a rule's matrix that the agents here want, for messages of that size."""
+        """Return the operator for a mixing rule. It gives the rows of this process's agents, for
+        messages of `size` numbers.
+        """
         long = size >= LONG
         identity = rule if isinstance(rule, str) else id(rule)
         key = (identity, dtype, long)
         if key not in self._operators:
-            # The rule is stored with its operator: as long as it exists, no other object has its
-            # id.
+            # The cache keeps the rule with its operator. While the rule exists, no other object has
+            # its id.
             matrix = self._matrix(rule, dtype, long)
             self._operators[key] = rule, self._part(matrix, long)
         return self._operators[key][1]
@@ -106,8 +111,8 @@ class Mixing:
         if len(local) == m:
             return Operator(matrix, range(m), slice(None))
         if isinstance(matrix, Even) or (isinstance(matrix, np.ndarray) and m <= WHOLE_PRODUCT):
-            # For short messages, take a view: it costs less, and the product that it keeps in
-            # memory is small.
+            # For short messages, take a view. It costs less, and the product that stays in memory
+            # is small.
             wanted: npt.NDArray[np.intp] | slice = local
             if not long and local[-1] - local[0] == len(local) - 1:
                 wanted = slice(local[0], local[-1] + 1)
@@ -117,7 +122,7 @@ class Mixing:
         return Operator(_chosen(matrix, local, self.at_hand), self.at_hand, slice(None))
 
     def product(self, matrix: Matrix, messages: Sequence[FloatArray]) -> FloatArray:
-        """The product of the matrix and the messages, which are the rows of the other factor."""
+        """Return the product of the matrix and the stacked messages, one message per row."""
         agents = len(messages)
         size = messages[0].size
         dtype = messages[0].dtype
@@ -139,9 +144,9 @@ class Mixing:
 
 
 def _chosen(matrix: Matrix, rows: npt.NDArray[np.intp], columns: Sequence[int]) -> Matrix:
-    """Some rows of a sparse matrix, with columns in the order of the messages.
+    """Return the chosen rows of a sparse matrix, with columns in the order of the messages.
 
-    Each row adds in the same order as before.
+    The entries of each row are added in the same order as before.
     """
     part = matrix[rows]
     position = np.zeros(matrix.shape[1], part.indices.dtype)

@@ -1,13 +1,14 @@
-"""Buffers of MPI collectives, kept from word to word: a round then only says start and wait.
+"""Buffers of MPI collectives, kept from one collective to the next. A round then only starts the
+collective and waits for it.
 
-A row has an agent's numbers, and behind them, as whole numbers of 8 bytes, a header:
+A row has an agent's numbers. A header follows, of whole numbers of 8 bytes:
 
     Sum    the round to stop at, the reason to stop, whether there is a complaint, a code of the
-           word
+           collective
     Mix    the round to stop at, the reason to stop
 
-For a `Sum` the header stands at the end of the row. For a `Mix` all headers stand behind the table,
-because the table is what is multiplied.
+For a `Sum` the header is at the end of the row. For a `Mix` all headers are behind the table,
+because the table is a factor of the matrix product.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ K = TypeVar("K")
 IntArray: TypeAlias = npt.NDArray[np.int64]
 
 SMALL_BYTES = 2**17
-"""Up to this total size, every rank gets all messages: one collective instead of two."""
+"""Largest total size, in bytes, for which every rank receives all messages: one collective instead
+of two.
+"""
 SUM_HEADER = 4
 STOP_BYTES = 16
 MOST = 32
@@ -44,9 +47,9 @@ class SumBuffer(NamedTuple):
     messages: Sequence[FloatArray]
     """The rows of the table without zeros, by agent."""
     own: Sequence[FloatArray]
-    """Views for the messages of the agents here."""
+    """Views for the messages of this process's agents."""
     said: IntArray
-    """Views for the headers of the agents here."""
+    """View of the headers of this process's agents."""
     received: IntArray
     """The headers of all agents, rank by rank."""
     swap: Callable[[], object]
@@ -62,17 +65,19 @@ class NeighbourBuffer(NamedTuple):
     """Kept for every `Mix` of one size."""
 
     own: Sequence[FloatArray]
-    """Views for the messages of the agents here."""
+    """Views for the messages of this process's agents."""
     stops: IntArray
-    """The headers of the messages at hand."""
+    """The headers of the messages in the table."""
     quiet: bytes
     """The bytes of these headers while no process wants to stop."""
     stack: FloatArray
-    """The factor of the product: the messages at hand or, for the whole product, those of all
-    agents (0 if not at hand).
+    """The factor of the product: the messages that this process needs. For the whole product, the
+    messages of all agents (0 if not received).
     """
     copies: Sequence[tuple[FloatArray, FloatArray]]
-    """For the whole product: the rows at hand, each with the buffer in which it arrives."""
+    """For the whole product: the rows for received messages, each with the buffer in which its
+    message arrives.
+    """
     swap: Callable[[], object]
     held: Sequence[Any]
 
@@ -81,8 +86,8 @@ Buffer = TypeVar("Buffer", SumBuffer, NeighbourBuffer)
 
 
 class MpiBuffers:
-    """Of one rank; `near` is the communicator of the graph, `persistent` whether collectives are
-    prepared once.
+    """The buffers of one rank. `near` is the communicator of the graph. `persistent` selects
+    collectives that are prepared once.
     """
 
     def __init__(self, mpi: Any, comm: Any, near: Any, layout: Layout, persistent: bool):
@@ -100,15 +105,15 @@ class MpiBuffers:
         self._neighbours: dict[tuple[int, str, bool], NeighbourBuffer] = {}
 
     def for_sum(self, size: int, dtype: Any) -> SumBuffer:
-        """The buffer for a `Sum` of messages of that size."""
+        """Return the buffer for a `Sum` of messages of `size` numbers."""
         key = size, dtype.char
         small = self._agents * size * dtype.itemsize <= SMALL_BYTES
         make = self._gathering if small else self._slicing
         return self._sums.get(key) or _keep(self._sums, key, make(size, dtype))
 
     def for_mix(self, size: int, dtype: Any, whole: bool) -> NeighbourBuffer:
-        """The buffer for a `Mix` of messages of that size; `whole`, if the whole product is
-        computed here.
+        """Return the buffer for a `Mix` of messages of `size` numbers. `whole` is true if this
+        process computes the whole product.
         """
         key = size, dtype.char, whole
         return self._neighbours.get(key) or _keep(
@@ -116,7 +121,7 @@ class MpiBuffers:
         )
 
     def free(self) -> None:
-        """Give everything back to MPI."""
+        """Free all MPI objects."""
         for buffer in (*self._sums.values(), *self._neighbours.values()):
             _discard(buffer)
 
@@ -155,8 +160,8 @@ class MpiBuffers:
         )
 
     def _near_by(self, size: int, dtype: Any, whole: bool) -> NeighbourBuffer:
-        """Messages leave from rows of a table, and those of neighbours arrive in others; headers
-        stand behind it.
+        """Return the buffer of a `Mix`. Messages leave from rows of a table, and those of
+        neighbours arrive in other rows. The headers follow the table.
         """
         from mpi4py.util.dtlib import from_numpy_dtype
 
@@ -195,10 +200,10 @@ class MpiBuffers:
     def _prepared(
         self, comm: Any, collective: str, *buffers: Any
     ) -> tuple[Callable[[], object], list[Any]]:
-        """A collective on buffers that stay the same, and what is to be freed after it.
+        """Return a collective on buffers that stay the same, and the objects to free after it.
 
-        Prepared once, if MPI knows persistent collectives; but where ranks may die, one that can be
-        interrupted.
+        The collective is prepared once, if MPI supports persistent collectives. Where ranks may
+        die, a collective that can be interrupted takes its place.
         """
         if self._persistent:
             try:
@@ -218,8 +223,8 @@ class MpiBuffers:
 
 
 def _keep(buffers: dict[K, Buffer], key: K, buffer: Buffer) -> Buffer:
-    """Keep a buffer for the next word of its size, and discard the oldest one if there are too
-    many.
+    """Keep a buffer for the next collective of its size. If `MOST` buffers are kept already,
+    discard the oldest one.
     """
     if len(buffers) == MOST:
         _discard(buffers.pop(next(iter(buffers))))
@@ -233,8 +238,8 @@ def _discard(buffer: Any) -> None:
 
 
 def _widths(size: int, dtype: Any) -> tuple[int, int]:
-    """Number of columns of such messages, without and with a header: a multiple of 8 bytes, and at
-    least two.
+    """Return the number of columns of such messages, without and with a header: a multiple of 8
+    bytes, and at least two columns.
     """
     per_number = 8 // dtype.itemsize
     numbers = max(2, -(-size // per_number) * per_number)

@@ -1,27 +1,18 @@
 """Collectives among the ranks of an MPI run: every process is a rank.
 
-| word       | collectives
-             |
-|------------|-----------------------------------------------------------------------------------------------------|
-| `Sum`      | small: `Allgather`, and every rank adds all; large: `Alltoall` of slices, of which
-             each rank adds    |
-|            | one, and `Allgather` of the sums
-|
-| `Mix`      | `Neighbor_alltoallv` on a distributed graph topology
-             |
-| `Exchange` | `neighbor_alltoall` likewise
-|
-| `Ask`      | `alltoall` of questions, `alltoall` of answers
-             |
-| gossip     | `send` and `recv`; see `distributed_gossip`
-             |
+    `Sum`       small: `Allgather`, and every rank adds all messages; large: `Alltoall` of slices,
+                of which each rank adds one, and `Allgather` of the sums
+    `Mix`       `Neighbor_alltoallw` on a distributed graph topology
+    `Exchange`  `neighbor_alltoall` likewise
+    `Ask`       `alltoall` of questions, `alltoall` of answers
+    gossip      `send` and `recv`; see `distributed_gossip`
 
-MPI's `Allreduce` adds in an order of its own. Here every rank adds messages in the order of the
-local engine, so that iterates have the same bits. `Sum` and `Mix` are persistent collectives on
-buffers that are kept (`mpi_buffers`), so that a rank wakes up only once for each, also if there are
-more ranks than cores. The sender of a `Mix` or an `Exchange` notices numbers that are not finite,
-and all ranks stop at the next `Sum` with its name. A rank that stopped alone would leave the others
-waiting.
+MPI's `Allreduce` adds in an order of its own. In this module every rank adds messages in the order
+of the local engine, so iterates have the same bits. `Sum` and `Mix` are persistent collectives on
+buffers that are kept (`mpi_buffers`). A rank therefore wakes up only once for each of them, even if
+there are more ranks than cores. The sender of a `Mix` or an `Exchange` detects numbers that are not
+finite. All ranks then stop at the next `Sum`, with the sender's name. A rank that stopped alone
+would leave the others waiting.
 """
 
 from __future__ import annotations
@@ -53,7 +44,7 @@ header_of = struct.Struct(f"={SUM_HEADER}q").pack
 
 
 class MpiCollectives(Collectives):
-    """What the ranks of a communicator do together."""
+    """The collectives of the ranks of a communicator."""
 
     checked: ClassVar[frozenset[str]] = frozenset({"Mix", "Exchange"})
     defers: ClassVar[bool] = True
@@ -67,12 +58,12 @@ class MpiCollectives(Collectives):
         deadline: float | None = None,
         judge: Judge | None = None,
     ):
-        """`world` is an mpi4py communicator; it is duplicated, and the duplicate is `comm`.
+        """Create the collectives. `world` is an mpi4py communicator; `comm` is a duplicate of it.
 
-        deadline    seconds of silence after which a rank is lost, if threads may talk, too; None:
-                    never
-        judge       what to do then, with the error and the ranks that are left, where MPI cannot
-                    interrupt a word
+        deadline    seconds of silence after which a rank is lost, if several threads may use MPI;
+                    None: never
+        judge       called then with the error and the remaining ranks, where MPI cannot interrupt a
+                    collective
         """
         try:
             from mpi4py import MPI
@@ -100,7 +91,7 @@ class MpiCollectives(Collectives):
         self._judge = judge
         self._verdict: CoterieError | None = None
         self.left: Sequence[int] = ()
-        """If a rank was frozen, those that were not."""
+        """If a rank was frozen, the ranks that were not."""
         self._watchdog: Watchdog | None = None
         if (
             deadline is not None
@@ -111,12 +102,12 @@ class MpiCollectives(Collectives):
             self._watchdog = Watchdog(world.Dup(), deadline, called, self._doing, self._give_up)
 
     def close(self) -> None:
-        """Stop waiting for other ranks."""
+        """Stop the watchdog."""
         if self._watchdog is not None:
             self._watchdog.close()
 
     def leave(self) -> None:
-        """Give everything back to MPI: at the end of a run in which all went well, at all ranks."""
+        """Free all MPI objects. Every rank calls it at the end of a run without errors."""
         self.close()
         self._buffers.free()
         watched = None if self._watchdog is None else self._watchdog.comm
@@ -125,11 +116,13 @@ class MpiCollectives(Collectives):
                 comm.Free()
 
     def gathered(self, thing: T) -> list[T]:
-        """Everybody's thing, by rank; not a word, and not billed."""
+        """Return the object of every rank, by rank. It is no collective of the agents, and the bill
+        does not count it.
+        """
         try:
             with self._waiting("gathered"):
                 things: list[T] = self.comm.allgather(thing)
-                # A rank must not leave while another one, which noticed a death, waits for it.
+                # A rank must not leave while another rank, which noticed a death, waits for it.
                 self.comm.Agree(1)
                 return things
         except self._mpi.Exception as error:
@@ -140,14 +133,14 @@ class MpiCollectives(Collectives):
         return tag
 
     def _waiting(self, collective: str, purpose: str = "engine") -> AbstractContextManager[None]:
-        """While this rank waits for others."""
+        """Return a context in which this rank waits for other ranks."""
         return self._doing.waiting(Tag(purpose, self._step, collective))
 
     # -- ranks that died or are frozen -------------------------------------------------------------
 
     def _give_up(self, error: CoterieError, left: Sequence[int]) -> None:
-        """In the thread of the watchdog: free this rank from the word in which it waits, or end
-        everything.
+        """In the thread of the watchdog: free this rank from the collective in which it waits, or
+        end all processes.
         """
         self._verdict = error
         self.left = left
@@ -162,10 +155,10 @@ class MpiCollectives(Collectives):
                 comm.Revoke()
 
     def explain(self, error: Any) -> NoReturn:
-        """Raise `PartyLost` for an MPI error, naming the ranks that died: the same ones at all
-        survivors.
+        """Raise `PartyLost` for an MPI error, with the names of the ranks that died: the same names
+        at all survivors.
 
-        Only where MPI goes on without them (`mpiexec --with-ft ulfm`).
+        This needs an MPI that continues without the dead ranks (`mpiexec --with-ft ulfm`).
         """
         MPI = self._mpi
         if error.Get_error_class() not in (
@@ -176,8 +169,8 @@ class MpiCollectives(Collectives):
             raise error
         self._revoke()
         shrunk: list[Any] = []
-        # In a thread, because a rank that is frozen, and not dead, would never take part; the
-        # watchdog will tell.
+        # In a thread, because a rank that is frozen but not dead would never take part. The
+        # watchdog then sets `_verdict`.
         shrinking = threading.Thread(target=lambda: shrunk.append(self.comm.Shrink()), daemon=True)
         if self._watchdog is None:
             shrunk.append(self.comm.Shrink())
@@ -214,8 +207,8 @@ class MpiCollectives(Collectives):
         return total.reshape(first.shape)
 
     def _sliced(self, buffer: SumBuffer, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
-        """Rank r adds the r-th slice of all messages: each number travels twice, whatever the
-        number of ranks.
+        """Return the sum of all messages. Rank r adds the r-th slice of all messages. Each number
+        travels twice, for any number of ranks.
         """
         assert buffer.slices is not None
         mine, of_all, swap = buffer.slices
@@ -234,19 +227,19 @@ class MpiCollectives(Collectives):
         return of_all[:size].copy()
 
     def _added(self, buffer: SumBuffer, tag: Tag) -> FloatArray:
-        """The sum of all messages, or of one slice. Raises if a rank complains or sent another
-        word.
+        """Return the sum of all messages, or of one slice. Raises if a rank complains or started
+        another collective.
         """
         code = tag.step + _seed_of(tag.purpose, tag.collective)
         buffer.said[:] = (*self.stop, self._complaint is not None, code)
         buffer.swap()
         self._doing.answered = tag
-        # In most cases all headers are equal: no stop, no complaint, the same word.
+        # In most cases all headers are equal: no stop, no complaint, the same collective.
         if buffer.received.tobytes() != header_of(0, 0, 0, code) * self.network.agents:
             self._heed(buffer.received[self._buffers.row_of], tag)
         if self.sums.exact or not self._row_after_row:
             return self._in_order(buffer.messages)
-        # Of several columns numpy adds row after row, as `_in_order` does, in one call.
+        # For several columns numpy adds row after row, as `_in_order` does, in one call.
         total: FloatArray = add(buffer.table)
         return total[: buffer.size]
 
@@ -274,7 +267,7 @@ class MpiCollectives(Collectives):
         for row, message in zip(buffer.own, messages, strict=True):
             row[:] = message.reshape(-1)
         if self.stop.reason:
-            buffer.stops[:] = self.stop  # those of others are about to arrive
+            buffer.stops[:] = self.stop  # other stops are about to arrive
         buffer.swap()
         self._doing.answered = tag
         if buffer.stops.tobytes() != buffer.quiet:
@@ -332,11 +325,11 @@ class MpiCollectives(Collectives):
     # -- messages that are not finite --------------------------------------------------------------
 
     def complain(self, error: NumericalError) -> None:
-        """At the next `Sum`, at all ranks at once."""
+        """Report the error at the next `Sum`, at all ranks at once."""
         self._complaint = self._complaint or error
 
     def blame(self, own: NumericalError, mine: bool) -> NumericalError:
-        """The error of the first rank whose agent sent numbers that are not finite."""
+        """Return the error of the first rank whose agent sent numbers that are not finite."""
         with self._waiting("not finite"):
             found = self.comm.allgather(str(own) if mine else None)
         return NumericalError(next((said for said in found if said), str(own)))
@@ -344,5 +337,7 @@ class MpiCollectives(Collectives):
 
 @functools.cache
 def _seed_of(purpose: str, collective: str) -> int:
-    """With the step, a number that two words at one step hardly share."""
+    """Return a number that, added to the step, is almost certainly different for two collectives at
+    one step.
+    """
     return zlib.crc32(f"{purpose} {collective}".encode())

@@ -1,22 +1,16 @@
 """Collectives among processes with links between them.
 
-| word       | how it travels
-             |
-|------------|-----------------------------------------------------------------------------------------------------|
-| `Sum`      | with a server: to the process of agent 0, which adds in the order of the agents; on a
-             graph: up the |
-|            | spanning tree, each agent adding its children's sums, the last child first. The total
-comes back.   |
-| `Mix`      | to the processes of the neighbours, which take their rows of the same matrix product
-             |
-| `Exchange` | to the processes of the neighbours
-|
-| `Ask`      | the links answer, after all agents have published and before one of them publishes
-             again            |
-| gossip     | see `distributed_gossip`; in real time, `real_time_gossip`
-             |
+    `Sum`       with a server: each process sends its messages to the process of agent 0, which adds
+                in the order of the agents; on a graph: messages go up the spanning tree, and each
+                agent adds its children's sums, the last child first; the aggregate comes back
+    `Mix`       messages go to the processes of the neighbours, which take their rows of the same
+                matrix product
+    `Exchange`  messages go to the processes of the neighbours
+    `Ask`       the links answer, after all agents have published and before one of them publishes
+                again
+    gossip      see `distributed_gossip`; in real time, `real_time_gossip`
 
-The stop stands in the header of every message.
+The header of every message contains the stop.
 """
 
 from __future__ import annotations
@@ -55,7 +49,7 @@ class PointToPoint(Collectives):
 
     @property
     def stop(self) -> Stop:
-        """When to stop, as far as this process knows; the links send it with every message."""
+        """The stop, as far as this process knows it. The links send it with every message."""
         return self.links.stop
 
     @stop.setter
@@ -78,7 +72,8 @@ class PointToPoint(Collectives):
         )
         first = messages[0].reshape(-1)
         if self.sums.root is not None:
-            # The others check the whole numbers of the total, which only they can.
+            # The other processes check the whole numbers of the aggregate. The root cannot check
+            # them.
             numbers = self.sums.decoded(self._handed_down(total, tag), first.dtype)
         elif self.layout.told_by is None:
             numbers = self._handed_down(self.sums.decoded(total, first.dtype), tag)
@@ -89,8 +84,8 @@ class PointToPoint(Collectives):
         return numbers.reshape(messages[0].shape)
 
     def total_at(self, agent: int, messages: Sequence[FloatArray], tag: Tag) -> FloatArray | None:
-        """The sum at one agent: up the spanning tree with its root at that agent, or through the
-        server.
+        """Return the sum at one agent: up the spanning tree with its root at that agent, or through
+        the server.
         """
         if not self.layout.others:
             return super().total_at(agent, messages, tag)
@@ -100,7 +95,7 @@ class PointToPoint(Collectives):
             encoded = [self._by_the_helper(self.sums.root, encoded[0], tag)]
         kept: list[npt.NDArray[Any]] = []
         if self.sums.exact and self.network.server and self.process == holder:
-            # Exact sums do not depend on the order: the receiver adds its own numbers to the
+            # Exact sums do not depend on the order. The receiver adds its own numbers to the
             # server's sum.
             kept = encoded
             encoded = [np.zeros_like(message) for message in kept]
@@ -114,7 +109,7 @@ class PointToPoint(Collectives):
     def _collected_in_pieces(
         self, messages: Sequence[npt.NDArray[Any]], tag: Tag, agent: int
     ) -> npt.NDArray[Any]:
-        """The sum of all messages, as `_collected` computes it for each piece."""
+        """Return the sum of all messages. `_collected` computes it for each piece."""
         pieces = []
         for piece in _pieces(messages[0]):
             parts = [message[piece] for message in messages]
@@ -124,8 +119,8 @@ class PointToPoint(Collectives):
     def _collected(
         self, messages: Sequence[npt.NDArray[Any]], tag: Tag, agent: int
     ) -> npt.NDArray[Any]:
-        """The sum of all messages at the process of that agent; elsewhere the result has no
-        meaning.
+        """Return the sum of all messages at the process of that agent. In other processes the
+        result has no meaning.
         """
         if not self.network.server:
             tree = self.network.tree(agent)
@@ -143,8 +138,8 @@ class PointToPoint(Collectives):
         return total
 
     def _handed_down(self, total: npt.NDArray[Any], tag: Tag) -> npt.NDArray[Any]:
-        """Pass the total down from the root. Only there `total` is the total; elsewhere it has its
-        size and type.
+        """Pass the aggregate down from the root. Only at the root, `total` is the aggregate. In
+        other processes it only has the aggregate's size and type.
         """
         told = []
         for piece in _pieces(total):
@@ -159,8 +154,8 @@ class PointToPoint(Collectives):
         return told[0].copy()
 
     def _by_the_helper(self, root: int, mine: npt.NDArray[Any], tag: Tag) -> npt.NDArray[Any]:
-        """The numbers that this process adds to a total. The root adds 0, because the helper adds
-        its message.
+        """Return the numbers that this process adds to an aggregate. The root adds 0, because the
+        helper adds the root's message.
         """
         if self.process == root:
             for piece in _pieces(mine):
@@ -182,8 +177,8 @@ class PointToPoint(Collectives):
         return mixed[operator.wanted]
 
     def _served(self, messages: Sequence[FloatArray], tag: Tag, to_one: bool = False) -> FloatArray:
-        """The sum of all messages in the order of the agents. All processes send theirs to the
-        process of agent 0.
+        """Return the sum of all messages in the order of the agents. All processes send their
+        messages to the process of agent 0, and only there the result is the sum.
         """
         server = self.process_of[0]
         if self.process != server:
@@ -217,8 +212,8 @@ class PointToPoint(Collectives):
         upwards: Sequence[tuple[int, int]] | None = None,
         root: int | None = None,
     ) -> FloatArray:
-        """The sum of the messages at and below the agents here in the tree; at the process of the
-        root, of all.
+        """Return the sum of the messages of this process's agents and the agents below them in the
+        tree. At the process of the root, return the sum of all messages.
         """
         own = dict(zip(self.here, messages, strict=True))
         size = messages[0].size
@@ -250,7 +245,9 @@ class PointToPoint(Collectives):
         return messages[0]
 
     def _refuse_not_finite(self, message: npt.NDArray[Any], process: int, tag: Tag) -> None:
-        """Of a total that one agent hears, only who adds up a message can say who sent it."""
+        """Refuse a message that is not finite in a sum that goes to one agent. Only the process
+        that adds the message can name its sender.
+        """
         if message.dtype.kind == "f" and (wrong := int(np.count_nonzero(~np.isfinite(message)))):
             raise ProtocolError(
                 f"{tag.collective}: {self.called(process)} sent {wrong} of {message.size} numbers "
@@ -258,8 +255,8 @@ class PointToPoint(Collectives):
             )
 
     def _swapped(self, messages: Sequence[FloatArray], tag: Tag) -> dict[int, FloatArray]:
-        """The messages, all of one size, of the agents here and of the agents elsewhere with a
-        neighbour here.
+        """Return the messages, all of one size, of this process's agents and of their neighbours in
+        other processes.
         """
         size = messages[0].size
         dtype = messages[0].dtype
@@ -307,8 +304,8 @@ class PointToPoint(Collectives):
         return self._message(process, tag).reshape(-1)
 
     def poll(self, process: int, tag: Tag) -> FloatArray | None:
-        """The next message of that process, if it has arrived; like `receive`, but does not
-        wait.
+        """Return the next message of that process if it has arrived, otherwise None. It is like
+        `receive`, but does not wait.
         """
         message = self.links.poll(process, tag)
         if message is None:
@@ -337,7 +334,9 @@ def _of_numbers(message: FloatArray, tag: Tag) -> FloatArray:
 
 
 def _pieces(message: npt.NDArray[Any]) -> list[slice]:
-    """The pieces of a long message: each is added while the next is on its way."""
+    """Return the pieces of a long message. A process adds each piece while the next one is on its
+    way.
+    """
     length = max(1, PIECE // message.itemsize)
     return [slice(start, start + length) for start in range(0, message.size, length)] or [
         slice(0, 0)

@@ -1,24 +1,26 @@
-"""Secure sums between organisations: masks, which cancel in the total, hide the numbers of each
-party.
+"""Secure sums between organisations (secure aggregation): masks hide the numbers of each party and
+cancel in the aggregate.
 
     v = x as whole numbers (`sums.ExactSums`)
       + mask(seed, t) for every party with a larger number, − mask(seed, t) for every one with a
       smaller   modulo 2¹⁹²
-    c = Σ_j k_j(t) v_j + pad(t, party)    one more number; its key is known to all but the root,
-                                          which adds last
+    c = Σ_j k_j(t) v_j + pad(t, party)    one more number; all parties but the root, which adds
+                                          last, have its key
 
-Each pair of parties has a secret seed from X25519, with keys that are made for one session and
-signed like all words (`broadcast`); the pair confirms the seed before the first sum. A mask is
-AES-CTR under the seed, started at the number t of the word. Each message, up a tree or to a server,
-is therefore uniformly random to every party that lacks a seed of its senders, and the sum over all
-is exact. No mask is used twice: t only grows, and a restart begins a new session.
+Each pair of parties has a secret seed from X25519. The parties make its keys for one session and
+sign them like all broadcasts (`broadcast`). The pair confirms the seed before the first sum. A mask
+is AES-CTR under the seed, started at the step number t of the collective. Each message, up a tree
+or to a server, is therefore uniformly random to every party that lacks a seed of its senders. The
+sum over all parties is exact. No mask is used twice: t only grows, and a restart begins a new
+session.
 
-The root adds last. It sees the total first, and could pass on another one. Therefore the root sends
-its own masked message to another party, the helper, which adds it; the root adds nothing. The
-others receive the whole numbers of the total and the sum of all c, and compute the same sum from
-the total, with the key and all pads. A total that differs by less than 2³² passes with probability
-2⁻⁶⁴, and so do masks that do not cancel. In every session, the helper draws the key and encrypts it
-for each of the others, but not for the root.
+The root adds last. It receives the aggregate first, and could pass on a different one. Therefore
+the root sends its own masked message to another party, the helper. The helper adds this message;
+the root adds nothing. The others receive the whole numbers of the aggregate and the sum of all c.
+They compute the same sum from the aggregate, with the key and all pads. An aggregate that differs
+by less than 2³² passes the check with probability 2⁻⁶⁴, and so do masks that do not cancel. In
+every session, the helper draws the key and encrypts it for each of the others, but not for the
+root.
 """
 
 from __future__ import annotations
@@ -49,17 +51,21 @@ from coterie.transport.sums import ExactSums
 SEED, CONFIRMATION = 16, 32
 """Bytes of a seed, and of the key with which a pair confirms it."""
 CHUNK = 4096 * fixed_point.WORDS
-"""Words of 64 bits that are masked at a time, so that they stay in the processor's cache."""
+"""Number of 64-bit integers masked at a time, so that they stay in the processor's cache."""
 NOTHING = bytes(8 * CHUNK)
 ONCE = bytes(12)
 """The nonce of a key that encrypts one message only."""
 
 
 class MaskedSums(ExactSums):
-    """The sums of one party: its messages leave masked, and what comes back is checked."""
+    """The sums of one party. It masks the messages that it sends, and checks the aggregates that it
+    receives.
+    """
 
     def __init__(self, me: int, seeds: Mapping[int, bytes]):
-        """`seeds`: what this party has in common with each of the others."""
+        """Create the ciphers. `seeds` has the secret seed that this party shares with each other
+        party.
+        """
         super().__init__(len(seeds) + 1)
         self._ciphers = [
             Cipher(algorithms.AES(seeds[j]), modes.CTR(bytes(16))).encryptor()
@@ -73,7 +79,9 @@ class MaskedSums(ExactSums):
         self._check: Check | None = None
 
     def check_with(self, key: bytes | None, root: int, helper: int) -> None:
-        """Check totals with this key, which the root does not have."""
+        """Check aggregates with this key, which the root does not have. `key` is None at the
+        root.
+        """
         self.root = root
         self.helper = helper
         self._check = (
@@ -105,7 +113,7 @@ class MaskedSums(ExactSums):
         return integers
 
     def absorb(self, mine: fixed_point.Integers, root: npt.NDArray[Any]) -> None:
-        """At the helper: add the masked message of the root to its own, in place."""
+        """At the helper: add the masked message of the root to the helper's own, in place."""
         assert self._check is not None, "the helper has the key"
         fixed_point.add(mine, root)
         fixed_point.add(
@@ -113,7 +121,9 @@ class MaskedSums(ExactSums):
         )
 
     def _holds(self, numbers: npt.NDArray[Any], check: npt.NDArray[Any]) -> bool:
-        """Whether the check number of a total is right, as far as this party can tell."""
+        """Return whether the check number of an aggregate is right, as far as this party can verify
+        it.
+        """
         if self.root is None:
             return np.array_equal(fixed_point.sum_of(numbers), check)
         return self._check is None or np.array_equal(
@@ -134,7 +144,7 @@ class MaskedSums(ExactSums):
 
 
 class Check:
-    """The check numbers of all parties but the root, which does not have the key."""
+    """The check numbers of all parties except the root, which does not have the key."""
 
     def __init__(self, key: bytes, parties: Sequence[int]):
         self._keys, self._pads = (
@@ -144,7 +154,7 @@ class Check:
         self._parties = parties
 
     def of(self, numbers: npt.NDArray[Any], step: int) -> fixed_point.Integers:
-        """Σ k_j v_j, with the keys of that step."""
+        """Return Σ k_j v_j, with the keys of that step."""
         self._keys.reset_nonce(step.to_bytes(8, "big") + bytes(8))
         keys = np.frombuffer(
             self._keys.update(bytes(8 * (numbers.size // fixed_point.WORDS))), np.uint64
@@ -153,12 +163,12 @@ class Check:
         return found
 
     def pad(self, step: int, party: int) -> fixed_point.Integers:
-        """What hides the check number of that party from the root."""
+        """Return the pad that hides the check number of that party from the root."""
         self._pads.reset_nonce(step.to_bytes(8, "big") + party.to_bytes(4, "big") + bytes(4))
         return np.frombuffer(self._pads.update(bytes(8 * fixed_point.WORDS)), np.uint64)
 
     def of_total(self, numbers: npt.NDArray[Any], step: int) -> fixed_point.Integers:
-        """The sum of all check numbers, if that is the total."""
+        """Return the sum that all check numbers must have if `numbers` is the aggregate."""
         found = self.of(numbers, step)
         for party in self._parties:
             fixed_point.add(found, self.pad(step, party))
@@ -166,15 +176,15 @@ class Check:
 
 
 def draw(cipher: Any, mask: fixed_point.Integers) -> None:
-    """Fill in the next words of a mask."""
+    """Fill an array with the next integers of a mask."""
     cipher.update_into(
         NOTHING if mask.size == CHUNK else NOTHING[: 8 * mask.size], mask.view(np.uint8).data
     )
 
 
 def meet(broadcast: SignedBroadcast) -> MaskedSums:
-    """Agree on a new seed with each of the others, and confirm it; a pair whose seeds differ is
-    named, everywhere.
+    """Agree on a new seed with each other party, and confirm it. If the seeds of a pair differ, the
+    error names the pair at every party.
     """
     links = broadcast.links
     me = broadcast.links.me
@@ -206,7 +216,9 @@ def meet(broadcast: SignedBroadcast) -> MaskedSums:
 
 
 def _check_key(broadcast: SignedBroadcast, seeds: Mapping[int, bytes]) -> bytes | None:
-    """The key for check numbers: the helper draws it, and all get it but the root."""
+    """Return the key for check numbers. The helper draws it, and all parties except the root
+    receive it.
+    """
     me = broadcast.links.me
     root = broadcast.root
     helper = broadcast.first_child
@@ -231,15 +243,15 @@ def _check_key(broadcast: SignedBroadcast, seeds: Mapping[int, bytes]) -> bytes 
 
 
 def _sealing(seed: bytes) -> AESGCM:
-    """Encrypts one message between a pair."""
+    """Return a cipher for one message between a pair of parties."""
     return AESGCM(hmac.digest(seed, b"coterie check key", "sha256")[:SEED])
 
 
 def _shared(
     mine: X25519PrivateKey, public: list[bytes], me: int, other: int, name: str
 ) -> tuple[bytes, bytes]:
-    """The seed that I have in common with another party, and what confirms it without telling
-    it.
+    """Return the seed that this party shares with another party, and a value that confirms the seed
+    without revealing it.
     """
     try:
         secret = mine.exchange(X25519PublicKey.from_public_bytes(public[other]))

@@ -1,5 +1,5 @@
-"""Identity of the other end of a connection: keys and names, differences of studies, and gRPC's
-options.
+"""Identity of the other end of a connection: keys and names, differences between studies, and
+gRPC's options.
 """
 
 from __future__ import annotations
@@ -18,32 +18,38 @@ PLAIN_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 @dataclass(frozen=True)
 class TrustedCluster:
-    """No encryption and no names: for processes of one owner on one machine or in one closed
+    """No encryption and no names. For processes of one owner on one machine or in one closed
     cluster.
     """
 
 
 @dataclass(frozen=True)
 class MutualTLS:
-    """Both sides show a certificate of the same authority, and each is known by the name in it."""
+    """Both sides show a certificate of the same authority. The name in the certificate identifies
+    each side.
+    """
 
     key: bytes = field(repr=False)
     certificate: bytes = field(repr=False)
     authority: bytes = field(repr=False)
     pins: dict[str, str] = field(default_factory=dict)
-    """The fingerprint of each party's key, where parties agreed on them; another key is refused,
-    whoever signed it.
+    """The fingerprint of each party's key, where the parties agreed on one. Any other key is
+    refused, even with a valid certificate.
     """
 
 
 def server_name(party: str) -> str:
-    """The name in a party's certificate: its own, or a digest of it if TLS could not read it."""
+    """Return the name in a party's certificate: the party's name, or a digest of it if TLS cannot
+    use the name.
+    """
     label = party if PLAIN_NAME.fullmatch(party) else f"x{digest(party)[:40]}"
     return f"{label}.coterie"
 
 
 def grpc_options(largest: int, deadline: float) -> list[tuple[str, Any]]:
-    """Sizes, pauses and signs of life, for both ends of a connection."""
+    """Return gRPC's options for message sizes, pauses and heartbeats, for both ends of a
+    connection.
+    """
     limit = largest + 2**16
     beat = max(1000, int(1000 * min(deadline, 3600) / BEATS_PER_DEADLINE))
     return [
@@ -66,7 +72,7 @@ def grpc_options(largest: int, deadline: float) -> list[tuple[str, Any]]:
 
 
 def stranger(name: str, address: str, details: str) -> str:
-    """What to say of a party whose TLS certificate does not hold."""
+    """Return the error message for a party whose TLS certificate is not valid."""
     return (
         f"the party at {address} cannot prove that it is {name}: its TLS certificate is refused. "
         "Compare "
@@ -75,7 +81,7 @@ def stranger(name: str, address: str, details: str) -> str:
 
 
 def difference(ours: str, theirs: str, us: str, them: str) -> str:
-    """Two parties' agreements, line by line where they differ."""
+    """Return the lines in which two parties' agreements differ."""
     lines = difflib.unified_diff(ours.splitlines(), theirs.splitlines(), us, them, lineterm="", n=0)
     shown = [line for line in lines if not line.startswith("@@")]
     return "\n".join([f"{us} and {them} do not agree on the study:", *shown[:60]])

@@ -1,10 +1,10 @@
-"""How the messages of a `Sum` are added: plainly, in a fixed order, or as whole numbers, in any
+"""Add the messages of a `Sum`: as floating-point numbers in a fixed order, or as integers in any
 order.
 
-With secure sums a message is whole numbers of 192 bits (`numerics/kernels/fixed_point`), 24 bytes
-each, and the total is the correctly rounded sum of what was said. Between organisations masks are
-added on top (`secure_sums`), which cancel in the total; the arithmetic, and so every bit of the
-result, is the same without them.
+With secure sums a message consists of integers of 192 bits (`numerics/kernels/fixed_point`), 24
+bytes each. The aggregate is the correctly rounded sum of the messages. Between organisations each
+party adds masks (`secure_sums`), which cancel in the aggregate. The arithmetic, and so every bit of
+the result, is the same without masks.
 """
 
 from __future__ import annotations
@@ -20,28 +20,30 @@ from coterie.numerics.kernels import fixed_point
 from coterie.transport.links import Tag
 
 LIMIT = 2.0**95
-"""Upper bound of the absolute value of a total."""
+"""Upper bound of the absolute value of an aggregate."""
 
 
 class PlainSums:
-    """Floating-point numbers, added in the order of the network."""
+    """Sums of floating-point numbers, added in the order of the network."""
 
     exact: ClassVar[bool] = False
     root: int | None = None
-    """The process that adds last, if the others check the total that it passes on."""
+    """The process that adds last, if the other processes check the aggregate that it passes on.
+    Otherwise None.
+    """
     helper: int = 0
-    """The process that adds the message of the root."""
+    """The process that adds the message of the root process."""
 
     def bytes_of(self, dtype: Any) -> int:
-        """Number of bytes of a number in a message."""
+        """Return the number of bytes of one number in a message."""
         return int(np.dtype(dtype).itemsize)
 
     def misfit(self, message: FloatArray) -> int:
-        """The place of the first number that cannot be said, −1 if all can."""
+        """Return the index of the first number that cannot be encoded, or −1 if all numbers can."""
         return -1
 
     def encoded(self, message: FloatArray, tag: Tag) -> npt.NDArray[Any]:
-        """A message as it travels, flat."""
+        """Return the message in the form in which it is sent, as a flat array."""
         return message.reshape(-1)
 
     def add(self, total: npt.NDArray[Any], message: npt.NDArray[Any]) -> None:
@@ -49,22 +51,24 @@ class PlainSums:
         total += message
 
     def absorb(self, mine: npt.NDArray[Any], root: npt.NDArray[Any]) -> None:
-        """At the helper: add the message of the root to its own, in place."""
+        """Add the message of the root process to the helper's own message, in place."""
         self.add(mine, root)
 
     def decoded(self, total: npt.NDArray[Any], dtype: Any) -> FloatArray:
-        """The sum of all messages as numbers again."""
+        """Convert the encoded sum of all messages back to numbers."""
         return total
 
 
 class ExactSums(PlainSums):
-    """Whole numbers of 192 bits, in any order: the total is correctly rounded."""
+    """Sums of integers of 192 bits, added in any order: the aggregate is correctly rounded."""
 
     exact: ClassVar[bool] = True
 
     def __init__(self, parties: int):
         self.limit = LIMIT / parties
-        """If the numbers of all parties are below it, their total does not wrap around."""
+        """Bound for each party's numbers. While all numbers stay below it, their sum does not
+        overflow.
+        """
 
     def bytes_of(self, dtype: Any) -> int:
         return 8 * fixed_point.WORDS
@@ -84,7 +88,7 @@ class ExactSums(PlainSums):
         return fixed_point.rounded(total, dtype)
 
     def at_once(self, messages: Sequence[FloatArray]) -> FloatArray:
-        """The sum of messages that are all here."""
+        """Return the sum of messages that are all in this process."""
         total = fixed_point.zeros(messages[0].size)
         for message in messages:
             fixed_point.accumulate(total, message)
@@ -92,7 +96,7 @@ class ExactSums(PlainSums):
 
 
 def sums_of(secure: bool, parties: int) -> PlainSums:
-    """How to add the messages of the parties, without masks: exactly if `secure`."""
+    """Return the method that adds the parties' messages, without masks: exactly if `secure`."""
     if secure:
         return ExactSums(parties)
     return PlainSums()

@@ -1,24 +1,18 @@
 """A thread in each MPI rank that finds ranks that no longer answer, because MPI has no deadline.
 
-An MPI collective waits for all ranks, without end. Therefore every rank has a thread that checks
-from time to time whether its rank has waited in one word for long. If so, it asks the threads of
-all other ranks, which answer while
-these compute:
+An MPI collective waits for all ranks, without limit. Every rank therefore has a thread that checks
+at intervals how long its rank has waited in one collective. If the wait is long, the thread asks
+the threads of all other ranks. These threads answer while their ranks compute:
 
-| a rank's thread answers       | what it is
-                                |
-|-------------------------------|----------------------------------------------------------------------------------|
-| nothing, up to the deadline   | frozen, or cut off: lost
-                                |
-| busy, for `LONG` deadlines    | in an endless loop, or in need of a longer deadline: lost
-                                |
-| busy, for less                | slow: it is waited for
-                                |
-| waiting, but in another word  | two words were said at the same step, and none will be answered
-                                |
+    answer of a rank's thread        meaning
+    nothing, up to the deadline      the rank is frozen or cut off: it is lost
+    busy, for `LONG` deadlines       the rank is in an endless loop, or needs a longer deadline: it
+                                     is lost
+    busy, for less                   the rank is slow: the others wait for it
+    waiting in another collective    two ranks began different collectives at one step: none can end
 
-As long as words are answered in time, nothing is sent: a rank only records its last word and the
-last one answered.
+As long as collectives end in time, the threads send nothing. A rank then only records the last
+collective that it started and the last one that ended.
 """
 
 from __future__ import annotations
@@ -34,14 +28,14 @@ from coterie.transport.links import Tag
 
 QUESTION, ANSWER, VERDICT = 1, 2, 3
 BEATS = 16
-"""Number of checks of a thread within a deadline."""
+"""Number of checks of a thread within one deadline."""
 LONG = 10
-"""Number of deadlines for which a rank may compute while another one waits for it."""
+"""Number of deadlines for which a rank may compute while another rank waits for it."""
 
 
 class Doing:
-    """The last word of a rank and the last one answered: recording these is the only cost of the
-    watchdog.
+    """The last collective that a rank started and the last one that ended. Recording them is the
+    only cost of the watchdog.
     """
 
     __slots__ = ("answered", "said", "size")
@@ -54,7 +48,7 @@ class Doing:
 
     @contextmanager
     def waiting(self, tag: Tag) -> Iterator[None]:
-        """Record that this rank waits in a word."""
+        """Record that this rank waits in a collective."""
         self.said = tag
         try:
             yield
@@ -63,14 +57,12 @@ class Doing:
 
 
 class _Standing(NamedTuple):
-    """The word in which a rank waits, or None, and for how many seconds it has waited or
-    computed.
-    """
+    """The state of a rank: waiting in a collective or computing, and for how many seconds."""
 
     collective: Tag | None
-    """The word that it waits in; None while it computes."""
+    """The collective in which the rank waits; None while it computes."""
     size: int
-    """Number of numbers in its messages."""
+    """Number of numbers in the rank's messages."""
     seconds: float
 
 
@@ -85,8 +77,8 @@ class Watchdog:
         doing: Doing,
         judge: Callable[[CoterieError, Sequence[int]], None],
     ):
-        """`comm` is a communicator for the watchdogs only; `judge` is called with the error and the
-        remaining ranks.
+        """Start the thread. `comm` is a communicator for the watchdogs only. The thread calls
+        `judge` with the error and the remaining ranks.
         """
         self.comm = comm
         self.deadline = deadline
@@ -127,7 +119,9 @@ class Watchdog:
                 return
 
     def _look(self) -> float:
-        """When this rank began its current wait or computation, as far as checks have seen."""
+        """Return when this rank began its current wait or computation, as far as the checks have
+        seen.
+        """
         now = self.doing.said, self.doing.answered
         if now[0] is not self._seen[0] or now[1] is not self._seen[1]:
             self._seen = now
@@ -136,13 +130,13 @@ class Watchdog:
 
     @property
     def _word(self) -> Tag | None:
-        """The word in which this rank waits, None while it computes."""
+        """The collective in which this rank waits; None while it computes."""
         said, answered = self._seen
         return None if said is answered else said
 
     def _post(self, to: int, thing: Any, tag: int) -> None:
-        # A posted message is kept until it is sent. A rank that can receive no more messages is
-        # silent, and is found so.
+        # A posted message is kept until it is sent. A rank that can receive no more messages gives
+        # no answer and counts as silent.
         with suppress(RuntimeError):
             self._posted = [request for request in self._posted if not request.Test()]
             self._posted.append(self.comm.isend(thing, to, tag))
@@ -157,7 +151,9 @@ class Watchdog:
         return _Standing(self._word, self.doing.size, time.monotonic() - since)
 
     def _asked(self, since: float) -> dict[int, _Standing] | None:
-        """The standings of the ranks that answer; None if this rank no longer waits."""
+        """Return the standings of the ranks that answer; None if this rank no longer waits, is
+        closing, or has received a verdict.
+        """
         self._calls += 1
         for rank in self._others:
             self._post(rank, (self.comm.rank, self._calls), QUESTION)
@@ -192,8 +188,9 @@ class Watchdog:
         return self._deadlock({self.comm.rank: self._standing(), **found})
 
     def _deadlock(self, standings: dict[int, _Standing]) -> ProtocolError | None:
-        """The error if all ranks wait in different words of one step. (Slow messages also make all
-        ranks wait.)
+        """Return the error if all ranks wait and two of them wait in one step in different
+        collectives or with messages of different sizes. If messages are slow, all ranks may also
+        wait; that is no error.
         """
         collectives = set()
         for standing in standings.values():
