@@ -1,27 +1,23 @@
 """Gossip of agents in several processes, with the same wake-ups, publications and bill as in one
 process.
 
-The order of the wake-ups is drawn from (seed, round), so that every process knows it without a
-message, and all handle the same wake-ups. The process of the agent that wakes up leads, the others
-follow:
+The order of the wake-ups is drawn from (seed, round). Every process therefore knows it without a
+message, and all handle the same wake-ups. The process of the agent that wakes up leads, and the
+others follow:
 
-| message   | from, to                      | content
-            |
-|-----------|-------------------------------|-------------------------------------------------------------------------|
-| questions | leader to where peers live    | ASKED, and who is asked
-                                            |
-| answers   | back                          | for each: body, head, sparse, how many numbers of x
-            changed since this  |
-|           |                               | process was told, where (unless all did), and to what
-                                            |
-| the end   | leader to all other processes | DONE, and for each note: sender, receiver, its length,
-            the numbers      |
-|           |                               | (or FAILED: what was published is not finite, and all
-                                            processes stop)   |
+    message     from, to                       content
+    questions   leader to processes of peers   ASKED, and the agents asked
+    answers     back to the leader             for each agent asked: body, head, sparse, how many
+                                               numbers of x changed since the last answer to this
+                                               process, their places (unless all changed), and
+                                               their values
+    the end     leader to all other processes  DONE, and for each note: sender, receiver, its
+                                               length, the numbers; or FAILED: the publication is
+                                               not finite, and all processes stop
 
-A process answers what its agents published before this wake-up: it has heard the end of all earlier
-ones. Each process bills what it leads; after a round the accounts are added up, so that all hold
-the same bill.
+A process answers with the publications of its agents before this wake-up: it has received the end
+of all earlier wake-ups. Each process bills the wake-ups that it leads. After a round the processes
+add up their accounts, so that all hold the same bill.
 """
 
 from __future__ import annotations
@@ -45,13 +41,15 @@ ASKED, DONE, FAILED = 0.0, 1.0, 2.0
 CARD = 4
 """Number of numbers with which an answer begins."""
 LONGEST_NOTE = 8
-"""A note is no longer than this, or than what its receiver publishes itself."""
+"""Largest length of a note, unless its receiver's own publication is longer."""
 WORDS = ("Ask", "Exchange")
-"""The words under which gossip is billed."""
+"""The collectives under which gossip is billed."""
 
 
 class BetweenProcesses(Gossip):
-    """One process's part of the gossip, with any clock: notes, news and the common bill."""
+    """One process's part of the gossip, with any clock: notes, changes of publications, and the
+    common bill.
+    """
 
     def __init__(self, collectives: Collectives):
         super().__init__()
@@ -63,11 +61,11 @@ class BetweenProcesses(Gossip):
         self._tag = Tag("rounds", 0, "wake-up")
         self._outbox: dict[int, list[float]] = {}
         self._told: dict[tuple[int, int], FloatArray] = {}
-        """What x of an agent of this process another process knows."""
+        """The x of each agent of this process as another process knows it, by (process, agent)."""
         self.open(Bill(self.network), self.network.agents)
 
     def _seat(self, agents: Sequence[Agent], states: Sequence[Any], steps: Steps) -> list[int]:
-        """Take over the agents of this process and their States, by their numbers."""
+        """Register the agents of this process and their States, by their numbers."""
         local = [agent.index for agent in agents]
         self._agents = dict(zip(local, agents, strict=True))
         self._states = dict(zip(local, states, strict=True))
@@ -75,7 +73,7 @@ class BetweenProcesses(Gossip):
         return local
 
     def _hand_on(self, process: int, numbers: list[float]) -> None:
-        """Deliver the notes of a message of that process, which begin behind its first number."""
+        """Deliver the notes of a message of that process. They begin after its first number."""
         start = 1
         while start < len(numbers):
             head = np.array(numbers[start : start + 3])
@@ -100,7 +98,9 @@ class BetweenProcesses(Gossip):
         )
 
     def _news(self, process: int, peer: int) -> FloatArray:
-        """What that process does not know yet of the publication of an agent that lives here."""
+        """Return the changes in the publication of one of this process's agents that the other
+        process does not have yet.
+        """
         publication = self._publications[peer]
         known = self._told.get((process, peer))
         changed = np.flatnonzero(publication.x if known is None else publication.x != known)
@@ -111,7 +111,7 @@ class BetweenProcesses(Gossip):
         )
 
     def _learn(self, peer: int, answer: FloatArray, start: int) -> int:
-        """Take in one peer's part of an answer; returns where the next one begins."""
+        """Store one peer's part of an answer. Returns where the next part begins."""
         body, head, sparse, changes = _whole(answer[start : start + CARD])
         start += CARD
         row = self._board[peer]
@@ -136,7 +136,7 @@ class BetweenProcesses(Gossip):
     # -- the bill ----------------------------------------------------------------------------------
 
     def settle(self, bill: Bill) -> None:
-        """Add to every process's bill what all processes spent since they last settled."""
+        """Add to every process's bill the cost of all processes since they last settled."""
         account = np.zeros((len(WORDS), 3 * self.count + 1))
         for _, collective, table in self.bill.state()["apart"]:
             account[WORDS.index(collective)] = [*np.ravel(table), 1]
@@ -149,7 +149,7 @@ class BetweenProcesses(Gossip):
                     )
 
     def _pooled(self, account: FloatArray) -> FloatArray:
-        """The sum of the processes' accounts, by way of the process of agent 0."""
+        """Return the sum of the processes' accounts. The process of agent 0 adds them."""
         tag = Tag("engine", self._tag.step, "account")
         hub = self.process_of[0]
         if self.process != hub:
@@ -163,10 +163,12 @@ class BetweenProcesses(Gossip):
 
 
 class DistributedGossip(BetweenProcesses):
-    """One process's part of the gossip on the clock that all share."""
+    """One process's part of the gossip on the clock that all processes share."""
 
     def run(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
-        """K wake-ups, here and elsewhere; returns the States of the agents of this process."""
+        """Run K wake-ups of the agents of all processes. Returns the States of the agents of this
+        process.
+        """
         local = self._seat(agents, states, steps)
         for tick, who in wake_ups(agents[0].seed, self.count, t):
             self._tag = Tag("rounds", tick, "wake-up")
@@ -215,8 +217,8 @@ class DistributedGossip(BetweenProcesses):
         return super()._answer(who, collective, tick)
 
     def _fetch(self, peers: Iterable[int]) -> None:
-        """Ask the processes of those peers for what is new, all at once, and keep it where `Gossip`
-        looks for it.
+        """Ask the processes of those peers for the changes, all at once, and store them where
+        `Gossip` reads them.
         """
         by_process: dict[int, list[int]] = {}
         for peer in peers:

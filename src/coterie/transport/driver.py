@@ -311,8 +311,8 @@ class Driver:
         return states, reached
 
     def memory(self) -> dict[str, Any]:
-        """Return the digest of all aggregates computed before, the state of the account and, for
-        gossip, what the agents of this process have read.
+        """Return the state that a checkpoint needs: the digest of all aggregates so far, the state
+        of the account and, for gossip, the versions that the agents of this process have read.
         """
         transcript = self.collectives.transcript
         memory: dict[str, Any] = {}
@@ -340,7 +340,7 @@ class Driver:
         }:
             self._gossiping().recall(read)
 
-    # -- one answer per word -----------------------------------------------------------------------
+    # -- one answer per collective -----------------------------------------------------------------
 
     def _sum(self, collectives: Sequence[Sum], purpose: str) -> Sequence[FloatArray]:
         messages = [collective.x for collective in collectives]

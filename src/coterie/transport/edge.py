@@ -148,7 +148,7 @@ class Edge:
             return 0.0
         return time.monotonic() - self.last_heard
 
-    # -- out ---------------------------------------------------------------------------------------
+    # -- sending -----------------------------------------------------------------------------------
 
     def post(self, kind: Kind, payload: npt.NDArray[Any], tag: Tag, note: str = "") -> None:
         with self._lock:
@@ -192,7 +192,7 @@ class Edge:
         )
         return encode(header, payload)
 
-    # -- the connection of the moment --------------------------------------------------------------
+    # -- the current connection --------------------------------------------------------------------
 
     def known_as(self, incarnation: str) -> None:
         """Record the current process of this party. Its earlier process becomes outdated."""
@@ -235,7 +235,7 @@ class Edge:
             if self._line is not None:
                 self._line.put(None)
 
-    # -- in ----------------------------------------------------------------------------------------
+    # -- receiving ---------------------------------------------------------------------------------
 
     def listen(self, frames: Iterator[bytes], line: Line) -> None:
         """Process the frames of this connection, until it ends or a frame is invalid."""

@@ -135,5 +135,5 @@ def decode(frame: bytes, largest: int = LARGEST) -> tuple[Header, npt.NDArray[An
     )
     try:
         return header, sealed(payload.reshape(header.shape))
-    except ValueError as error:  # of no numbers, (2**61, 0) is a shape that numpy cannot hold
+    except ValueError as error:  # (2**61, 0) has no numbers, but numpy cannot hold this shape
         raise ProtocolError(f"a frame of shape {header.shape}: {error}") from error

@@ -46,7 +46,9 @@ class Gate:
     def watch(self, closing: threading.Event) -> None:
         """Close unknown connections repeatedly, until `closing` is set."""
         while not closing.wait(SWEEP_SECONDS):
-            with contextlib.suppress(OSError):  # without a free descriptor, the next time
+            with contextlib.suppress(
+                OSError
+            ):  # without a free descriptor, the next sweep tries again
                 self.sweep()
 
     def sweep(self) -> None:

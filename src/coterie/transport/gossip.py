@@ -1,29 +1,24 @@
 """Gossip: each agent wakes up by its own clock, a Poisson process of rate one.
 
 A round is K ticks of all clocks together, one unit of time on average. Of K independent clocks the
-next to tick is uniform among all, so that (seed, round) determines the order of the wake-ups. An
-agent that wakes up reads the messages that it received, may `Ask` peers, computes, and publishes a
-`Publication`:
+next one to tick is uniform among all. Therefore (seed, round) determines the order of the wake-ups.
+An agent that wakes up reads the messages that it received. It may `Ask` peers, computes, and
+publishes a `Publication`:
 
-| what travels                        | when                       | what is billed
-                                      |
-|-------------------------------------|----------------------------|---------------------------------------------------|
-| the entries of x that changed       | on publishing, to `to`     | Z + ⌈log₂ n⌉ bits an entry and
-                                      receiver           |
-| the first number of x               | in answer to `Ask(peers)`  | Z bits
-                                      |
-| the rest of x                       | the same, unless the asker | Z bits for each number of the
-                                      head,               |
-|                                     | has it already             | Z + ⌈log₂ n⌉ for each entry
-that is not 0         |
-| `notes`                             | on publishing              | Z bits a number
-                                      |
-| the whole vector, to new neighbours | on publishing              | Z + ⌈log₂ n⌉ bits an entry,
-under `Exchange`      |
+    sent numbers                          when                        bits on the bill
+    the entries of x that changed         on publishing, to `to`      Z + ⌈log₂ n⌉ for each entry
+                                                                      and receiver
+    the first number of x                 in answer to `Ask(peers)`   Z
+    the rest of x                         the same, unless the asker  Z for each number of the head,
+                                          has it already              Z + ⌈log₂ n⌉ for each entry
+                                                                      that is not 0
+    `notes`                               on publishing               Z for each number
+    the whole vector, to new neighbours   on publishing               Z + ⌈log₂ n⌉ for each entry,
+                                                                      under `Exchange`
 
-Where messages may be lost or late (`lost`, `late`), every agent keeps its own copies of what
-arrived. With `record`, every wake-up notes which version of whose publication it saw, and a
-`replay` of such a record gives the same States bit by bit.
+Where messages may be lost or delayed (`lost`, `late`), every agent keeps its own copies of the
+messages received. With `record`, every wake-up records the agents whose publications it read, and
+their versions. A `replay` of such a record gives the same States bit by bit.
 """
 
 from __future__ import annotations
@@ -49,12 +44,12 @@ from coterie.run.steps import Steps
 MEMORY = 1_000_000
 """Number of publications that all agents together remember having read."""
 CLOCKS, DELAYS = 0x11, 0x12
-"""Which random stream is which."""
+"""Numbers of the random streams for clocks and delays."""
 
 
 class Sight(NamedTuple):
-    """One line of a record: which agent woke up at which tick, and which version of whose
-    publication it saw.
+    """One line of a record: the tick, the agent that woke up, and the publications that it read, as
+    (agent, version).
     """
 
     tick: int
@@ -65,7 +60,7 @@ class Sight(NamedTuple):
 
 
 class Parcel(NamedTuple):
-    """A message on its way; heaps order by arrival."""
+    """A message in transit. Heaps order messages by arrival."""
 
     arrival: float
     number: int
@@ -80,24 +75,24 @@ class Account(typing.Protocol):
 
     told: int
     context: bytes
-    """A digest of the totals so far."""
+    """A digest of the aggregates received before."""
 
     def count(self, message: FloatArray) -> None:
         """Count a message before it is sent."""
         ...
 
     def hear(self, total: FloatArray) -> None:
-        """Take note of a total that came back."""
+        """Update `context` with an aggregate that this process received."""
         ...
 
 
 class Gossip:
-    """The clocks, the publications, and what is lost or late, in one run.
+    """The clocks, the publications, and the lost or delayed messages of one run.
 
     lost    the probability that a message does not arrive
-    late    how long messages travel on average, in rounds
-    record  whether to keep, in `sights`, what every wake-up saw
-    replay  the `sights` of an earlier run: wake up and see the same again
+    late    the average delay of a message, in rounds
+    record  whether to keep, in `sights`, the publications that every wake-up read
+    replay  the `sights` of an earlier run: repeat its wake-ups and its reads
     """
 
     guard: Guard | None = None
@@ -138,12 +133,12 @@ class Gossip:
         (`_bodies`).
         """
         self._counted: dict[int, tuple[int, int]] = {}
-        """For each agent: the version of its vector, and the number of entries that a message with
-        it has.
+        """For each agent: the version of its vector, and the number of entries in a message with
+        that vector.
         """
         self._mail: list[tuple[int, int, tuple[float, ...]]] = []
         self._editions: dict[tuple[int, int], FloatArray] = {}
-        """With lost or late messages: all versions that an agent may still read."""
+        """With lost or delayed messages: all versions that an agent may still read."""
         self._arrived: list[dict[int, int]] = [{} for _ in range(agents)]
         self._read: list[dict[int, int]] = [{} for _ in range(agents)]
         self._in_flight: list[Parcel] = []
@@ -235,7 +230,7 @@ class Gossip:
         return weighted_rows(rows, np.arange(len(looked)), collective.weights), looked
 
     def _copy_of(self, who: int, peer: int, tick: int) -> int:
-        """The version of the peer's publication that this agent holds."""
+        """Return the version of the peer's publication that this agent holds."""
         if self._script is not None:
             return dict(self._script[tick].seen)[peer]
         return self._arrived[who].setdefault(peer, self._versions[peer])
@@ -243,8 +238,8 @@ class Gossip:
     def _asked(
         self, who: int, collective: Ask, tick: int
     ) -> tuple[dict[int, FloatArray], list[tuple[int, int]]]:
-        """What each peer that answers has published last; what the asker has read already is not
-        sent again.
+        """Return the latest publication of each peer that answers. If the asker has read a vector
+        already, the peer sends only one number again.
         """
         answer: dict[int, FloatArray] = {}
         looked = []
@@ -279,7 +274,7 @@ class Gossip:
     # -- writing -----------------------------------------------------------------------------------
 
     def publish(self, who: int, publication: Publication) -> None:
-        """Put a publication where others see it, and send what has to be sent."""
+        """Store a publication for other agents to read, and send the messages that it requires."""
         x = publication.x
         if not np.isfinite(x.sum()):
             raise unfit(who)
@@ -319,7 +314,7 @@ class Gossip:
             self._editions[who, self._versions[who]] = sealed(np.array(publication.x))
 
     def _count(self, who: int, publication: Publication, guard: Guard) -> None:
-        """Count the numbers that others can learn from now on."""
+        """Count the numbers that others can learn from this publication."""
         changed = publication.x[publication.x != self._board[who]]
         message = np.concatenate([changed, *publication.notes.values()])
         guard.publish(message.size)
@@ -339,8 +334,8 @@ class Gossip:
         self.bill.entries("rounds", collective, who, copies, plain, entries, length)
 
     def _filled(self, who: int, publication: Publication) -> int:
-        """How many entries of the vector have to be sent: counted once for as long as it stays what
-        it is.
+        """Return the number of entries of the vector to send. It is counted once for each version
+        of the vector.
         """
         body, count = self._counted.get(who, (-1, 0))
         if body != self._bodies[who]:
@@ -379,7 +374,7 @@ class Gossip:
             )
             if self.record:
                 self._mail.append((sender, receiver, parcel.note))
-            # Its degree may be another one now; nothing is sent for that.
+            # The receiver's degree may have changed. No message is sent for that.
             publication = self._steps.publish(agent, self._states[receiver])
             if isinstance(publication, Publication) and not (
                 self._immediate and publication.x is self._publications[receiver].x
@@ -388,17 +383,17 @@ class Gossip:
                 self._bodies[receiver] += publication.changed > 0
 
     def holds(self, who: int, peer: int) -> bool:
-        """Whether that agent has the peer's newest vector already."""
+        """Return whether that agent has the peer's newest vector already."""
         return self._immediate or self._arrived[who].get(peer) == self._versions[peer]
 
     def settle(self, bill: Bill) -> None:
-        """Bill a round. Here every wake-up is billed at once, and nothing is left to do."""
+        """Bill a round. This class bills every wake-up at once, so nothing is left to do."""
 
-    # -- snapshots ---------------------------------------------------------------------------------
+    # -- checkpoints -------------------------------------------------------------------------------
 
     def memory(self) -> dict[str, npt.NDArray[np.int64]]:
-        """The versions of the vectors that each agent has read, which decide what is sent and
-        billed again.
+        """Return the versions of the vectors that each agent has read. They decide which vectors
+        are sent and billed again.
         """
         read = [
             (who, peer, body)
@@ -408,7 +403,7 @@ class Gossip:
         return {"bodies": np.array(self._bodies), "read": np.array(read, np.int64).reshape(-1, 3)}
 
     def recall(self, memory: dict[str, npt.NDArray[np.int64]]) -> None:
-        """Go on from the `memory` of a snapshot."""
+        """Continue from the `memory` of a checkpoint."""
         if memory:
             self._bodies = memory["bodies"].tolist()
             for who, peer, body in memory["read"].tolist():
@@ -416,11 +411,13 @@ class Gossip:
 
 
 def wake_ups(seed: int, agents: int, t: int) -> Iterator[tuple[int, int]]:
-    """The ticks of round t, counted from 1 over all rounds, each with the agent that wakes up."""
+    """Return the ticks of round t, counted from 1 over all rounds, each with the agent that wakes
+    up.
+    """
     order = np.random.default_rng([seed, CLOCKS, t]).integers(agents, size=agents).tolist()
     return enumerate(order, (t - 1) * agents + 1)
 
 
 def unfit(who: int) -> NumericalError:
-    """The error for a publication with numbers that are not finite."""
+    """Return the error for a publication with numbers that are not finite."""
     return NumericalError(f"agent {who} published numbers that are not finite.")

@@ -1,32 +1,34 @@
-"""A mesh of gRPC streams: one connection per edge, frames both ways, mutual TLS unless the code
-says "trusted cluster".
+"""A mesh of gRPC streams: one connection per edge, frames both ways, and mutual TLS unless the
+caller chooses `TrustedCluster`.
 
-Of two neighbours the process with the higher number dials and the other one listens, unless `dials`
-says otherwise. A connection begins with a hello from both sides; then
-each side resends what the other has not heard, so a dropped connection costs nothing but time:
-messages are numbered, kept until the other side has heard them, and taken exactly once. There is
-one deadline: a neighbour from whom nothing is heard for so long, no message and no heartbeat, is
-lost, and whoever finds out tells its neighbours before it leaves, so that all name the same party.
+Of two neighbours, the process with the higher number dials and the other one listens, unless
+`dials` states otherwise. A connection begins with a hello from both sides. Then each side resends
+the messages that the other side has not confirmed. A dropped connection therefore costs only time.
+The sender numbers messages and keeps each one until the receiver has confirmed it; the receiver
+takes each exactly once. There is one deadline. A neighbour that sends nothing for `deadline`
+seconds, no message and no heartbeat, is lost. The process that detects the loss reports it to its
+neighbours before it leaves, so that all name the same party.
 
-    what comes in                                             what happens
-    a TLS certificate of a stranger, another CA, or expired   refused by TLS; no code of ours runs
-    a hello of a stranger, of no neighbour, of another run    refused and counted
-    from the other end, such a certificate                    this side fails, and names the
-    neighbour
-    a study that differs                                      both sides fail, with the lines that
-    differ
-    a message twice                                           dropped and counted
-    a message too early, changed, too large, of another epoch refused and counted; the connection
-    begins again a connection that falls silent, before or after the hello given up within half a
-    deadline, and dialled again
-    more than is read                                         left with the sender, until there is
-    room (`edge.WINDOW`)
-    idle connections of strangers                             shut out (`gate`)
-    this party a second time                                  refused, and both are told
+    incoming                                          reaction
+    a TLS certificate of an unknown caller, of        refused by TLS; no code of this package runs
+    another CA, or expired
+    a hello of an unknown caller, of a process that   refused and counted
+    is no neighbour, or of another run
+    such a certificate from the process dialled       this side fails, and names the neighbour
+    a study that differs                              both sides fail, with the lines that differ
+    a message twice                                   dropped and counted
+    a message too early, changed, too large, or of    refused and counted; the connection begins
+    another epoch                                     again
+    a connection without frames, before or after      given up within half a deadline, and dialled
+    the hello                                         again
+    more messages than are read                       left with the sender, until there is room
+                                                      (`edge.WINDOW`)
+    idle connections of unknown callers               closed (`gate`)
+    a second process of this party                    refused, and both get the reason
 
-A neighbour that was restarted has forgotten the conversation. Then `receive` raises `Restarted` in
-every process, one after the other, and after `begin_again` all talk in a new *epoch*: no message of
-the old one counts.
+A neighbour that restarted has lost the state of its protocols. Then `receive` raises `Restarted` in
+every process, one after the other. After `begin_again` all processes use a new *epoch*: no message
+of the old epoch counts.
 """
 
 from __future__ import annotations
@@ -69,12 +71,15 @@ METHOD = "/coterie.Links/Converse"
 SUSPICIOUS_BEATS = 3
 """Number of missed heartbeats after which a connection is given up and dialled again."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
-"""Seconds between two attempts to reach a neighbour: doubled from the one to the other."""
+"""Seconds between two attempts to reach a neighbour: doubled from the first value up to the second.
+"""
 UNTRUSTED = ("handshake failed", "verification check failed")
-"""What gRPC says, somewhere in its details, when the other side's certificate does not hold."""
+"""Parts of gRPC's error details if the other side's certificate is not valid."""
 LOGGER = logging.getLogger("coterie")
 MOST_UNTRUSTED = 3
-"""Number of such attempts in a row after which a neighbour that never connected is given up."""
+"""Number of successive attempts with such an error after which a neighbour that never connected is
+given up.
+"""
 
 
 def _accept(tag: Tag) -> None:
@@ -82,12 +87,14 @@ def _accept(tag: Tag) -> None:
 
 
 class Restarted(PartyLost):
-    """A neighbour restarted, or knows of a restart: all continue from the last common state."""
+    """A neighbour restarted, or reports a restart. All processes continue from the last common
+    state.
+    """
 
 
 class GrpcMesh(Mesh):
-    """This process's links. Make one, tell the others its `address`, then `connect` with the
-    addresses of all.
+    """The links of this process. Create one, send its `address` to the others, then `connect` with
+    the addresses of all processes.
     """
 
     def __init__(
@@ -107,13 +114,14 @@ class GrpcMesh(Mesh):
     ):
         """Begin to listen.
 
-        run_id      the same in all processes, another one for another run
+        run_id      the same in all processes, and different for each run
         deadline    seconds of silence after which a neighbour is lost
-        names       what processes are called in errors, and in certificates with `MutualTLS`
-        listen      host:port; port 0 takes a free one
-        agreement   a text that must be the same in all processes; a difference is shown line by
-                    line
-        patience    seconds to wait for a neighbour's first sign of life; the deadline if not given
+        names       names of the processes in errors, and in certificates with `MutualTLS`
+        listen      host:port; with port 0 the system chooses a free port
+        agreement   a text that must be the same in all processes; an error shows each line that
+                    differs
+        patience    seconds to wait for a neighbour's first connection, at least the
+                    deadline; default: the deadline
         largest     bytes of the largest message
         dials       the neighbours that this process dials; without it, those with lower numbers
         """
@@ -123,7 +131,9 @@ class GrpcMesh(Mesh):
         self.security = security
         self.agreement = agreement
         self.check: Callable[[Tag], None] = _accept
-        """Refuses messages that may not be sent, by their tags."""
+        """Called with the tag of each message before it is sent; raises if the message may not be
+        sent.
+        """
         self._wanted_epoch = 0
         self._incarnation = secrets.token_hex(8)
         self._lock = threading.RLock()
@@ -166,7 +176,7 @@ class GrpcMesh(Mesh):
         self._server.start()
 
     def connect(self, addresses: Sequence[str]) -> None:
-        """Begin to dial neighbours, in the background; `send` and `receive` need not wait."""
+        """Begin to dial neighbours in the background. `send` and `receive` need not wait for it."""
         address = addresses[self.me] if isinstance(self.security, MutualTLS) else ""
         if address not in ("", self.address) and self._is_oneself(address) is False:
             return
@@ -181,14 +191,14 @@ class GrpcMesh(Mesh):
             self._spawn(partial(self.gate.watch, self._closing), "coterie-gate")
 
     def wait(self) -> None:
-        """Wait for all neighbours; a neighbour that does not come within the patience is lost."""
+        """Wait for all neighbours. A neighbour that does not connect within `patience` is lost."""
         while not all(edge.here() for edge in self._edges.values()):
             time.sleep(0.01)
 
     # -- Links -------------------------------------------------------------------------------------
 
     def send(self, to: int, message: FloatArray, tag: Tag) -> None:
-        """Post a message."""
+        """Send a message."""
         self.check(tag)
         if message.nbytes > self.largest:
             raise InvalidInput(
@@ -199,11 +209,11 @@ class GrpcMesh(Mesh):
         edge.post(Kind.MESSAGE, message, tag)
 
     def receive(self, source: int, tag: Tag) -> FloatArray:
-        """The next message of that neighbour; see `Links`."""
+        """Wait for the next message of that neighbour; see `Links`."""
         return self._expected(source, self._edge(source).next_message(), tag)
 
     def poll(self, source: int, tag: Tag) -> FloatArray | None:
-        """The next message of that neighbour, if there is one; see `Links`."""
+        """Return the next message of that neighbour, if there is one; see `Links`."""
         found = self._edge(source).next_message(0.0)
         if found is None:
             return None
@@ -219,11 +229,11 @@ class GrpcMesh(Mesh):
         return message
 
     def publish(self, agent: int, message: FloatArray) -> None:
-        """Put a message where others can `ask` for it."""
+        """Store a message so that other processes can `ask` for it."""
         self.published[agent] = sealed(np.array(message))
 
     def ask(self, process: int, agent: int, patience: float | None = None) -> FloatArray | None:
-        """What that agent last published."""
+        """Return the latest publication of that agent; see `Links`."""
         if process == self.me:
             return self.published.get(agent)
         return self._edge(process).ask(agent, patience)
@@ -231,12 +241,12 @@ class GrpcMesh(Mesh):
     def close(
         self, reason: str = "", lost: str = "", status: str = "", linger: float = 0.0
     ) -> None:
-        """Leave, with a reason if it is not the end of the run; `lost` is the party that fell
-        silent, if one did.
+        """Leave the run. Give a `reason` if it is not the end of the run; `lost` names the party
+        that fell silent, if one did.
 
-        With the `status` of a protocol error all others end with that one, and not as if a party
-        were lost. A neighbour that has not come yet may do so, and hear the reason, for `linger`
-        seconds.
+        With the `status` of a protocol error, all others end with that error, and not as if a party
+        were lost. For `linger` seconds, a neighbour that has not connected yet may still connect
+        and receive the reason.
         """
         if self._closing.is_set():
             return
@@ -265,22 +275,22 @@ class GrpcMesh(Mesh):
     # -- texts, and new epochs ---------------------------------------------------------------------
 
     def send_bytes(self, to: int, content: bytes, tag: Tag) -> None:
-        """Post plain bytes, for what is not numbers."""
+        """Send plain bytes, for content other than numbers."""
         self.send(to, np.frombuffer(content, np.uint8), tag)
 
     def receive_bytes(self, source: int, tag: Tag) -> bytes:
-        """Plain bytes of that neighbour."""
+        """Wait for plain bytes of that neighbour."""
         return self.receive(source, tag).tobytes()
 
     def begin_again(self) -> None:
-        """After `Restarted`: forget the conversation, and speak in the new epoch."""
+        """After `Restarted`: discard the state of all edges, and continue in the new epoch."""
         with self._lock:
             self.epoch = self._wanted_epoch
             self.published.clear()
         for edge in self._edges.values():
             edge.forget()
 
-    # -- inside ------------------------------------------------------------------------------------
+    # -- internal ----------------------------------------------------------------------------------
 
     def _edge(self, process: int) -> Edge:
         try:
@@ -296,8 +306,8 @@ class GrpcMesh(Mesh):
         self._threads.append(thread)
 
     def _hello(self, received: int) -> bytes:
-        """The hello of this process: its number, its epoch, the next epoch that it knows of, and
-        the last message received.
+        """Return the hello of this process: its number, its epoch, the latest epoch that it knows
+        of, and the number of the last message received.
         """
         who = (Kind.HELLO, self.run_id, self.epoch, self.me, 0, received)
         header = Header(*who, step=self._wanted_epoch, collective=self._incarnation)
@@ -320,7 +330,7 @@ class GrpcMesh(Mesh):
             edge.fail(Restarted(f"{because}; everybody continues from the last common state."))
 
     def _dial(self, edge: Edge, address: str) -> None:
-        """Keep a connection to that neighbour, until the end."""
+        """Keep a connection to that neighbour until the end."""
         pause = FIRST_PAUSE
         untrusted = 0
         while not self._closing.is_set():
@@ -365,7 +375,7 @@ class GrpcMesh(Mesh):
 
     @contextlib.contextmanager
     def _impatience(self, cancel: Callable[[], object]) -> Iterator[None]:
-        """What happens inside is waited for no longer than a hello may take."""
+        """Return a context that calls `cancel` if it takes longer than a hello may take."""
         timer = threading.Timer(self._hello_seconds, cancel)
         timer.start()
         try:
@@ -374,8 +384,9 @@ class GrpcMesh(Mesh):
             timer.cancel()
 
     def _is_oneself(self, address: str) -> bool | None:
-        """Whether this process answers at the party's public address; if another one does, this one
-        is not to run.
+        """Return True if this process answers at the party's public address, and False if another
+        process of the party does. That process keeps its place, and this one must not run. Return
+        None if no process of the party answers.
         """
         with contextlib.closing(self._channel(self.me, address)) as channel:
             call = channel.stream_stream(METHOD)(iter([self._hello(0)]))
@@ -404,9 +415,9 @@ class GrpcMesh(Mesh):
         )
 
     def _accept(self, frames: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        """Answer a neighbour that dialled: check its identity first, then exchange messages."""
+        """Answer a neighbour that dialled. Check its identity first, then exchange messages."""
         if isinstance(self.security, MutualTLS):
-            # Before a single frame is taken: only neighbours that dial are listened to.
+            # Before any frame is taken: accept only neighbours that dial this process.
             dialling = {
                 server_name(self.name(peer)).encode()
                 for peer in {self.me, *self._edges} - self._dials
@@ -419,7 +430,7 @@ class GrpcMesh(Mesh):
         try:
             with self._impatience(context.cancel):
                 first = next(frames)
-        except Exception:  # gRPC's own, bare: the connection broke before anything was said
+        except Exception:  # bare, from gRPC: the connection broke before the first frame
             return
         try:
             edge = self._who(context, first)
@@ -454,7 +465,7 @@ class GrpcMesh(Mesh):
             edge.detach(line)
 
     def _who(self, context: Any, first: bytes) -> Edge:
-        """The neighbour that this connection's certificate and hello both name."""
+        """Return the neighbour that this connection's certificate and hello both name."""
         try:
             header, _ = decode(first, self.largest)
         except ProtocolError:
@@ -485,7 +496,7 @@ class GrpcMesh(Mesh):
         return edge
 
     def _meet_oneself(self, context: Any, incarnation: str) -> None:
-        """A process with this party's own certificate calls."""
+        """Refuse a call from a process with this party's own certificate."""
         if incarnation == self._incarnation:
             context.abort(grpc.StatusCode.ABORTED, "this is the same process")
         self.rejected["twice"] += 1
@@ -499,8 +510,8 @@ class GrpcMesh(Mesh):
         )
 
     def _check_hello(self, edge: Edge, frame: bytes) -> None:
-        """Whether both sides are in the same run, study and epoch; where they stand is noted in the
-        edge.
+        """Check that both sides are in the same run, study and epoch. Record the neighbour's
+        process and last received message in the edge.
         """
         header, payload = decode(frame, self.largest)
         if header.kind is not Kind.HELLO or header.sender != edge.peer:

@@ -107,7 +107,9 @@ class MpiCollectives(Collectives):
             self._watchdog.close()
 
     def leave(self) -> None:
-        """Free all MPI objects. Every rank calls it at the end of a run without errors."""
+        """Stop the watchdog and free all MPI objects. Every rank calls it at the end of a run
+        without errors.
+        """
         self.close()
         self._buffers.free()
         watched = None if self._watchdog is None else self._watchdog.comm
@@ -189,7 +191,7 @@ class MpiCollectives(Collectives):
         names = " and ".join(dead)
         raise PartyLost(f"{names} stopped answering: the rank died.", names) from error
 
-    # -- words -------------------------------------------------------------------------------------
+    # -- collectives -------------------------------------------------------------------------------
 
     def total(self, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
         if self.comm.size == 1:
@@ -267,7 +269,7 @@ class MpiCollectives(Collectives):
         for row, message in zip(buffer.own, messages, strict=True):
             row[:] = message.reshape(-1)
         if self.stop.reason:
-            buffer.stops[:] = self.stop  # other stops are about to arrive
+            buffer.stops[:] = self.stop  # the neighbours' stops are about to arrive
         buffer.swap()
         self._doing.answered = tag
         if buffer.stops.tobytes() != buffer.quiet:

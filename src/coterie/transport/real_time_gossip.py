@@ -2,25 +2,21 @@
 another agent.
 
 A process handles the ticks of its own agents. An agent that wakes up reads this process's copies of
-its neighbours' publications, takes a step, and publishes; ticks during a step are missed. No
-process knows how often another one woke up: an agent's t is K · (own ticks − 1) + its number + 1,
-which on average agrees with the virtual clock.
+its neighbours' publications, takes a step, and publishes. Ticks during a step are missed. No
+process knows how often another process's agents woke up. An agent's t is K · (own ticks − 1) + its
+number + 1, which on average agrees with the virtual clock.
 
-| message | from, to                         | content
-                                             |
-|---------|----------------------------------|-------------------------------------------------------------------------|
-| NEWS    | publisher, to the processes      | the agent, and the changes since the last NEWS to
-          this process          |
-|         | of those that it sends to        |
-                                             |
-| NOTES   | likewise                         | for each note: sender, receiver, how many numbers,
-          the numbers          |
-| END     | all, to all                      | the stretch is over; the END of agent 0's process
-          ends it for all       |
+    message  from, to                        content
+    NEWS     publisher, to the processes of  the agent, and the changes since the last NEWS to this
+             its receivers                   process
+    NOTES    the same                        for each note: sender, receiver, how many numbers, the
+                                             numbers
+    END      all, to all                     the stretch is over; the END of agent 0's process ends
+                                             it for all
 
-`Ask(peers)` fetches publications: the links answer in the background, whatever the peer computes. A
-peer that does not answer in time is left out. A stretch lasts until the next certificate. It ends
-when the END of all processes has arrived, and no message is on its way then: the States are a
+`Ask(peers)` fetches publications. The links answer in the background, even while the peer computes.
+A peer that does not answer in time is left out. A stretch lasts until the next certificate. It ends
+when the END of all processes has arrived. Then no message is in transit, and the States are a
 consistent cut, which can be certified and saved. A lost party is reported at the end of the
 stretch; until then the others continue without it.
 """
@@ -48,13 +44,13 @@ from coterie.transport.point_to_point import PointToPoint
 M = TypeVar("M")
 NEWS, NOTES, END = 0.0, 1.0, 2.0
 NAP = 0.005
-"""Seconds between two checks for messages, while no agent here has to wake up."""
+"""Seconds between two checks for messages, while no agent of this process has to wake up."""
 PATIENCE = 1.0
 """Seconds to wait for the answer to an `Ask`."""
 
 
 class RealTimeGossip(BetweenProcesses):
-    """One process's part of gossip in real time; `pace` is the mean time between two ticks of a
+    """One process's part of gossip in real time. `pace` is the mean time between two ticks of a
     clock, in seconds.
     """
 
@@ -65,9 +61,9 @@ class RealTimeGossip(BetweenProcesses):
         self._links = collectives.links
         self.pace = pace
         self.ticks = [0] * self.count
-        """How often each agent of this process woke up."""
+        """Number of wake-ups of each agent of this process."""
         self.gone: dict[int, PartyLost] = {}
-        """The processes that are not there any more, and how that was noticed."""
+        """The processes that are lost or have left, each with the error that reported it."""
         self._copies: set[int] = set()
         self._ended: set[int] = set()
         self._span = 0, 0
@@ -83,10 +79,10 @@ class RealTimeGossip(BetweenProcesses):
         span: tuple[int, int],
         stop_reason: Callable[[], int],
     ) -> tuple[list[Any], int]:
-        """Let the clocks run from one round to another, a `pace` each; the States then, and which
-        round it became.
+        """Let the clocks run from one round to another, `pace` seconds each. Returns the States and
+        the round reached.
 
-        The process of agent 0 says when it is over: when the time has come, or there is a
+        The process of agent 0 decides when the stretch is over: when the time is up, or there is a
         `stop_reason`.
         """
         local = self._seat(agents, states, steps)
@@ -116,7 +112,7 @@ class RealTimeGossip(BetweenProcesses):
         return [self._states[agent] for agent in local], self._stop.at
 
     def agreed(self) -> int:
-        """The reason to stop that the process of agent 0 had at the end of the stretch."""
+        """Return the reason to stop that the process of agent 0 had at the end of the stretch."""
         return self._stop.reason
 
     def _over(self, leads: bool, end: float, stop_reason: Callable[[], int]) -> bool:
@@ -126,7 +122,7 @@ class RealTimeGossip(BetweenProcesses):
         return self.process_of[0] in self._ended or self.process_of[0] in self.gone
 
     def _take_in(self) -> None:
-        """What came in meanwhile."""
+        """Process the messages that have arrived."""
         for process in self._others:
             while process not in self._ended and process not in self.gone:
                 try:
@@ -139,15 +135,15 @@ class RealTimeGossip(BetweenProcesses):
                 self._read_message(process, message)
 
     def _next(self, process: int, receive: Callable[[int, Tag], M]) -> M:
-        """The next message; afterwards the stop is the one in its header, whatever others said
-        before.
+        """Return the next message. Afterwards, unless this process leads, the stop is the one in
+        its header, whatever earlier messages had.
         """
         if not self.collectives.layout.leads:
             self.collectives.stop = Stop()
         return receive(process, self._tag)
 
     def _close(self) -> None:
-        """Send END, and wait for that of all other processes."""
+        """Send END, and wait for the END of all other processes."""
         self._tell(self._others, [END])
         for process in self._others:
             while process not in self._ended and process not in self.gone:
@@ -181,7 +177,7 @@ class RealTimeGossip(BetweenProcesses):
     def _end(self, process: int) -> None:
         self._ended.add(process)
         if process == self.process_of[0]:
-            # Which round it has become, and whether to stop, stand in the header.
+            # The header contains the round reached and the reason to stop.
             self._stop = self.collectives.stop
             if not self._span[0] <= self._stop.at <= self._span[1]:
                 raise ValueError(f"the stretch of rounds {self._span} ended with {self._stop}")
@@ -193,7 +189,9 @@ class RealTimeGossip(BetweenProcesses):
         self._copies.add(peer)
 
     def publish(self, who: int, publication: Publication) -> None:
-        """Put a publication where others can fetch it, and send what has to be sent."""
+        """Store a publication so that other processes can fetch it, and send the messages that it
+        requires.
+        """
         first = who not in self._publications
         self._outbox = {process: [NOTES] for process in self._others}
         super().publish(who, publication)
@@ -204,8 +202,8 @@ class RealTimeGossip(BetweenProcesses):
         for process in sorted(
             {self.process_of[receiver] for receiver in receivers} - {self.process}
         ):
-            # At first the whole publication: what this process may have fetched meanwhile is not
-            # known here.
+            # The first message has the whole publication. This process does not know what the other
+            # process has fetched meanwhile.
             self._told.setdefault((process, who), np.full(publication.x.size, np.nan))
             self._tell([process], np.concatenate([[NEWS, who], self._news(process, who)]))
         for process, notes in self._outbox.items():
@@ -217,8 +215,8 @@ class RealTimeGossip(BetweenProcesses):
         self._offer(parcel.receiver)
 
     def _offer(self, who: int) -> None:
-        """Let the links answer for this agent; certificates use its number, so it is another one
-        here.
+        """Let the links answer for this agent. Certificates use the agent's number, so the
+        publication has another number: the number of agents is added.
         """
         publication = self._publications[who]
         card = [self._bodies[who], publication.head, publication.sparse, publication.x.size]
@@ -238,7 +236,7 @@ class RealTimeGossip(BetweenProcesses):
         return super()._answer(who, collective, tick)
 
     def _fetched(self, peer: int) -> bool:
-        """Ask for that peer's publication, and say whether it is here now."""
+        """Ask for that peer's publication, and return whether this process has it now."""
         owner = self.process_of[peer]
         if owner == self.process:
             return True
@@ -259,7 +257,7 @@ class RealTimeGossip(BetweenProcesses):
             ) from error
         return True
 
-    # -- snapshots ---------------------------------------------------------------------------------
+    # -- checkpoints -------------------------------------------------------------------------------
 
     def memory(self) -> dict[str, npt.NDArray[np.int64]]:
         return super().memory() | {"ticks": np.array(self.ticks)}
