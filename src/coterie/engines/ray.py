@@ -1,9 +1,8 @@
-"""Ray: agents live in actors, which Ray starts and restarts; words travel on streams between the
-actors.
+"""Run agents in actors of a Ray cluster; the actors exchange messages over their own streams.
 
-Ray carries nothing but the start, what each process has come to at every certificate, and the end.
-Where an actor dies and there is a checkpoint, all actors are started again and go on from the
-newest snapshot that all of them have.
+Ray carries only the start of a run, the outcome of each process at every certificate, and the end.
+If an actor dies and there is a checkpoint, the engine starts all actors again. They continue from
+the newest checkpoint that all of them have.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ from coterie.run.rounds import Outcome
 T = TypeVar("T")
 
 DEFAULT_PARTS = 8
-"""Number of agents that a Dataset is split into, if none is given."""
+"""Default number of agents for a Dataset."""
 QUIET = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 @dataclass(frozen=True)
 class Ray(Supervised):
-    """Agents in actors of a Ray cluster.
+    """Run agents in actors of a Ray cluster.
 
-    Actors end with the run. To keep them for several runs: `with Ray() as engine: co.solve(...,
-    engine=engine)`.
+    Actors end with the run. To keep them for several runs, use the engine as a context manager:
+    `with Ray() as engine: co.solve(..., engine=engine)`.
     """
 
     name: ClassVar[str] = "ray"
@@ -50,17 +49,19 @@ class Ray(Supervised):
     needs: ClassVar[tuple[str, ...]] = ("grpc", "ray")
 
     address: str | None = None
-    """None: the cluster this process is connected to, or else a new one on this machine; "auto", or
-    "ray://host:port".
+    """Address of the cluster: "auto", "ray://host:port", or None. None means the cluster to which
+    this process is connected, or else a new one on this machine.
     """
     workers: int | None = None
-    """How many actors; by default one per agent, but no more than the cluster has processors."""
+    """Largest number of actors, by default the number of the cluster's processors. There is at most
+    one actor per agent.
+    """
     resources: Mapping[str, float] = field(default_factory=dict)
-    """What an actor occupies, by Ray's names, e.g. {"CPU": 2, "hospital": 1}; by default one CPU,
-    or its share.
+    """Resources of each actor, by Ray's names, e.g. {"CPU": 2, "hospital": 1}. The default is one
+    CPU, or a share of one if processors are few.
     """
     _actors: list[Any] | None = field(default=None, repr=False, compare=False)
-    """Those that wait for the next run, the first for process 0, where they are kept at all."""
+    """Actors that wait for the next run, in the order of processes; None if no actor is kept."""
     _host: _Host | None = field(default=None, repr=False, compare=False)
     """Actors that keep the data they have read."""
 
@@ -73,7 +74,7 @@ class Ray(Supervised):
         return replace(self, _actors=[])
 
     def __exit__(self, *_: object) -> None:
-        """Nothing to do: the actors end with the last reference to them."""
+        """Do nothing: the actors end with the last reference to them."""
 
     def hosting(self, data: Any, agents: Any) -> tuple[Engine, list[Source]] | None:
         if isinstance(data, Rows):
@@ -84,7 +85,7 @@ class Ray(Supervised):
                 )
             _connected(self.address)
             if self._actors and self._host is None:
-                # those that wait occupy processors that a Dataset needs to be read
+                # Waiting actors occupy processors that Ray needs to read a Dataset.
                 self._actors.clear()
             count = DEFAULT_PARTS if agents is None else whole_number("agents", agents)
             frame = data.frame.materialize()
@@ -143,7 +144,7 @@ class Ray(Supervised):
             return supervise(spec, run.watch, self.restarts, start)
 
     def _places(self, ray: Any, agents: int) -> tuple[int, dict[str, float]]:
-        """The number of actors for the agents, and the resources of each."""
+        """Return the number of actors for the agents, and the resources of each actor."""
         processors = int(ray.cluster_resources().get("CPU", 1))
         workers = min(agents, self.workers or max(1, processors))
         return workers, dict(self.resources) or {"CPU": min(1.0, processors / (workers + 1))}
@@ -151,16 +152,16 @@ class Ray(Supervised):
 
 @dataclass
 class _Host:
-    """Actors that have read data: they keep it while an operation holds them."""
+    """Actors that have read data, and keep it while an operation holds them."""
 
     actors: list[Any]
     lasting: bool
-    """Whether they are kept afterwards, without the data."""
+    """Whether actors are kept after the operation, without the data."""
     holders: int = 0
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Meanwhile, nothing is read twice."""
+        """Hold the actors: until the context ends, they read no data twice."""
         self.holders += 1
         try:
             yield
@@ -174,8 +175,8 @@ class _Host:
 
 
 class _Actors:
-    """Actors at work; those that are done are kept for the next run, if there is a list to `keep`
-    them in.
+    """Actors of one run. After a run without errors, they go back to the list `keep`, if there is
+    one.
     """
 
     def __init__(
@@ -234,7 +235,7 @@ class _Actors:
 
 
 class _Part:
-    """One agent's part of a Dataset: its blocks are fetched where the agent lives."""
+    """One agent's part of a Dataset. The agent's process fetches the blocks."""
 
     def __init__(self, blocks: Sequence[Any], rows: Rows, name: str):
         self.blocks = list(blocks)
@@ -248,7 +249,7 @@ class _Part:
         import pyarrow as pa
         import ray
 
-        # A Dataset of few blocks leaves some agents without any.
+        # A Dataset of few blocks leaves some agents without blocks.
         # A block of empty lists does not show the type of their elements.
         blocks = ray.get(self.blocks) or [pa.table({})]
         return table_of(
@@ -257,7 +258,7 @@ class _Part:
 
 
 class _Worker:
-    """One process, as an actor."""
+    """One process of a run, in an actor."""
 
     def __init__(self) -> None:
         self._stop = threading.Event()
@@ -267,7 +268,7 @@ class _Worker:
         self._reading = threading.Lock()
 
     def answer(self, question: Callable[[], T]) -> T:
-        """The answer to a question, asked where the data is; what was read for it is kept."""
+        """Answer a question in the process that has the data, and keep the data that it reads."""
         with self._reading:
             if not self._keeping:
                 self._keeping = True
@@ -275,12 +276,12 @@ class _Worker:
         return question()
 
     def forget(self) -> None:
-        """Nothing is asked of that data any more."""
+        """Release the data that this process has read."""
         self._keeping = False
         self._kept.close()
 
     def pid(self) -> int:
-        """The number of this process."""
+        """Return the identifier of this process."""
         return os.getpid()
 
     def stop(self) -> None:
@@ -288,13 +289,15 @@ class _Worker:
         self._stop.set()
 
     def meet(self, addresses: Sequence[str]) -> None:
-        """Tell this process where the others are."""
+        """Pass the addresses of all processes to this process."""
         self._addresses.put(addresses)
 
     def work(
         self, spec: RunSpec, own: ProcessSpec, run_id: str, deadline: float, host: str
     ) -> Iterator[Any]:
-        """The run, as this process sees it: its address, then each outcome so far, and at last the
+        """Run this process, and yield its news: kind and value.
+
+        It yields the address of the process first, then the outcome so far each time, and last the
         end or an error.
         """
         self._stop.clear()
@@ -316,7 +319,7 @@ class _Worker:
 def _own_address() -> str:
     import ray
 
-    # ray has no types.
+    # This function of Ray has no type annotations.
     address: Any = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     return str(address)
 

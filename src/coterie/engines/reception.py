@@ -8,7 +8,7 @@ as long as it stays open, and what they have read stays with them. For Spark's t
 |
 | ask: questions         | answers
                          |
-| run: what it is told   | address, kept, end, error: see `supervisor`
+| run: the run           | address, kept, end, error: see `supervisor`
                          |
 | meet: all addresses    |
                          |

@@ -133,7 +133,7 @@ class _Followed:
 
     @property
     def all_met(self) -> bool:
-        """Whether every process has told its address."""
+        """Whether every process has sent its address."""
         return len(self._addresses) == self.spec.processes
 
     def take(self, process: int, kind: str, news: Any) -> None:

@@ -180,7 +180,9 @@ def pooled(counts: npt.NDArray[np.intp], minimum: float) -> tuple[npt.NDArray[np
 
 
 def left_over(which: npt.NDArray[np.intp], told: npt.NDArray[np.intp]) -> Bools:
-    """Return which rows count as "other": of each category, those after the first rows it counts.
+    """Return which rows count as "other": the last rows of each category.
+
+    The party counts the first rows of a category in the category itself.
 
     which    category of each row
     told     number of rows that the party counts in each category, from `pooled`

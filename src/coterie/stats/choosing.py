@@ -1,33 +1,25 @@
-"""Which model suits these users: chosen by cross-validation at the users.
+"""Choose a model for users by cross-validation at the users.
 
-Every user deals its own rows into folds, class by class, and learns with the others from all folds
-but one; what it gets right on that one, and loses there, is averaged over folds. Only sums of these
-averages over users are looked at.
-The candidates, from the simplest on:
+Every user deals its own rows into folds, class by class. For each fold, all users fit a model
+together to the rows of the other folds. Each user measures right answers and losses of that model
+on its rows of the fold, and averages them over its rows. Users send these means only as parts of
+sums over users.
 
-| choice   | model
-           |
-|----------|----------------------------------------------------------------------------------------------------------|
-| pooled   | one linear model for all
-           |
-| levels   | the same, with an intercept of its own for every user
-           |
-| shared   | a common linear model, and coefficients of every user that deviate from it
-           |
-| alone    | linear models of every user, which have next to nothing in common
-           |
-| global   | one boosted model for all
-           |
-| local    | boosted models of every user alone
-           |
-| dada     | boosted models of every user, near those of similar users, who are found out
-           |
-| dada-linear | linear models, likewise
-|
+Candidates, from the simplest on:
 
-Linear models are special cases of one another, so the loss on rows kept back decides between them:
-it is less noisy than a count of errors. Between the best of them and boosted models right answers
-decide. Of those that do as well up to noise, the simplest is taken.
+    pooled         one linear model for all users
+    levels         the same as pooled, with an intercept for every user
+    shared         a common linear model, and coefficients of every user that deviate from it
+    alone          a linear model for every user; the models have almost nothing in common
+    global         one boosted model for all users
+    local          a boosted model for every user, fitted alone
+    dada           a boosted model for every user, near those of similar users; the method finds
+                   the similar users
+    dada-linear    the same as dada, with linear models
+
+Linear models are special cases of one another. The loss on held-out rows decides between them,
+because it is less noisy than a count of errors. Right answers decide between the best linear model
+and boosted models. Of the candidates that do equally well up to noise, the simplest is chosen.
 """
 
 from __future__ import annotations
@@ -52,39 +44,41 @@ from coterie.run.settings import Settings
 from coterie.run.site import Site
 
 Trial = dict[str, Any]
-"""What was tried: `choice`, its parameters, `score` (accuracy, or minus the mean square error,
-averaged over users), `loss` on rows kept back, the `bits` of all its fits, and on how many `folds`.
+"""One candidate's record: `choice`, its parameters, `score` (accuracy, or minus the mean square
+error, averaged over users), `loss` on held-out rows, the `bits` of all its fits, and the number of
+`folds`.
 """
 FOLDS = 3
 QUICK: dict[str, Any] = {"tol": 1e-3, "max_rounds": 100}
-"""Of fits of which only predictions on rows kept back are wanted."""
+"""Settings of fits that serve only for predictions on held-out rows."""
 FITS = 60
-"""About so many of them are needed for a choice among linear models."""
+"""Approximate number of fits for a choice among linear models."""
 Prices = tuple[float, float, float]
 """λ, μ and ν."""
 START, STEP, STEPS = (1e-2, 0.2, 0.1), 3.0, 5
-"""Where the search for prices begins, by what factor it goes on, and how often at most: λ of the
-common model, and μ and ν times the number of users. λ and μ are in units of the columns' variance.
+"""Search for prices: first values of λ, μ and ν, factor of a step, and largest number of steps in
+one direction. λ is that of the common model; μ and ν are times the number of users. λ and μ are in
+units of the columns' variance.
 """
 WORTH, FAR = 2e-3, 0.2
-"""Prices are changed further for this share of the loss, and not at all for a kind that loses so
-much more.
+"""Shares of the loss. A step of the search for prices counts if it lowers the loss by more than
+WORTH. A choice with a loss that exceeds the least loss by more than FAR is not searched.
 """
 NOTHING_IN_COMMON = 1e3
-"""λ of a common model that is next to nothing, in the same units."""
+"""λ that makes the common model almost zero, in units of the columns' variance."""
 BOOSTED = ("global", "local", "dada", "dada-linear")
 POOLED, LEVELS, BETWEEN, ALONE = LINEAR = ("pooled", "levels", "shared", "alone")
 AWAY = 0.1
-"""If boosted models for all and alone are both so far behind on the first fold, those between them
-are not tried.
+"""Difference in the share of right answers (or in the mean square error) on the first fold. If the
+choices "global" and "local" are both behind the linear model by more, "dada" is not tried.
 """
 NOISE = 0.5
-"""Of candidates that differ by less than so many standard errors, the simpler one is taken."""
+"""Number of standard errors. Of candidates that differ by less, the simpler one is chosen."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A problem and the way to solve it."""
+    """A problem and the settings to solve it."""
 
     choice: str
     problem: Personal | Shared
@@ -94,10 +88,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Marks:
-    """How the users that are held here did on the rows of one fold: sums over rows."""
+    """Results of this process's users on the rows of one fold: for each user, sums over rows."""
 
     right: FloatArray
-    """Right answers, or minus the square errors."""
+    """Number of right answers, or minus the sum of square errors."""
     losses: FloatArray
     rows: FloatArray
     bits: float
@@ -106,8 +100,10 @@ class Marks:
 def marks_of_rows(
     model: Any, held: Table, users: Any, classes: bool
 ) -> tuple[FloatArray, FloatArray]:
-    """For each row, whether the answer of the model is right, or minus its square error; and the
-    loss. Of two classes, the labels are -1 and 1.
+    """Return the score and the loss of each row.
+
+    With classes, the score is 1 for a right answer and 0 for a wrong one; the labels are -1 and 1.
+    Without classes, the score is minus the square error.
     """
     y = held.y
     assert y is not None
@@ -122,22 +118,22 @@ def marks_of_rows(
 
 
 class Holder(typing.Protocol):
-    """Whoever holds rows of users: of all, or of one among others."""
+    """Interface of a process that holds rows of users: of all users, or of one user."""
 
     folds: int
 
     def marks(self, candidate: Candidate, fold: int) -> Marks:
-        """Learn with all others from the other folds, and predict this one."""
+        """Fit the candidate with all other holders to the other folds, and predict this fold."""
         ...
 
     def add(self, numbers: FloatArray) -> FloatArray:
-        """These numbers, added to those of all other holders."""
+        """Return the sum of these numbers over all holders."""
         ...
 
 
 @dataclass
 class Tried:
-    """How a candidate did on rows kept back, on the folds so far."""
+    """Results of a candidate on held-out rows, over the folds tried so far."""
 
     candidate: Candidate
     marks: list[Marks] = field(default_factory=list)
@@ -145,8 +141,10 @@ class Tried:
     loss: float = math.inf
 
     def per_user(self, what: str, folds: int | None = None) -> FloatArray:
-        """Of each user that is held here its mean over rows of these folds; NaN where it has
-        none.
+        """Return the mean of `what` over the rows of each user of this process.
+
+        The rows are those of the first `folds` folds, by default of all. The mean of a user without
+        such rows is NaN.
         """
         kept = self.marks[:folds]
         rows = np.sum([one.rows for one in kept], axis=0)
@@ -155,7 +153,7 @@ class Tried:
         return means
 
     def trial(self) -> Trial:
-        """As people read it."""
+        """Return the record of this candidate for a report."""
         told = {"choice": self.candidate.choice, **self.candidate.parameters}
         bits = sum(one.bits for one in self.marks)
         return {
@@ -169,13 +167,13 @@ class Tried:
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen, and everything that was tried."""
+    """The chosen candidate, and the records of all candidates."""
 
     candidate: Candidate
     trials: list[Trial]
 
     def told(self) -> dict[str, Any]:
-        """As plain values, for a file."""
+        """Return the choice as plain values, for a file."""
         return {
             "choice": self.candidate.choice,
             "trials": [
@@ -189,7 +187,7 @@ class Choice:
 
 
 def words_of(choice: str, trials: Sequence[Trial]) -> str:
-    """What was chosen, with the best score of everything that was tried."""
+    """Describe the choice, with the best score of each choice that was tried."""
     best: dict[str, float] = {}
     for trial in trials:
         best[trial["choice"]] = max(trial["score"], best.get(trial["choice"], -math.inf))
@@ -201,7 +199,10 @@ def words_of(choice: str, trials: Sequence[Trial]) -> str:
 def deal_by_class(
     table: Table, index: int, folds: int, seed: int, classes: bool
 ) -> npt.NDArray[np.intp]:
-    """The fold of every row of that user: dealt class by class, beginning at a fold of its own."""
+    """Return the fold of each row of a user.
+
+    The user deals rows in random order, class by class, and begins at a random fold.
+    """
     rng = np.random.default_rng([seed, 7, index])
     fold, start = np.empty(table.n, np.intp), int(rng.integers(folds))
     labels = table.y if classes and table.y is not None else np.zeros(table.n)
@@ -213,8 +214,10 @@ def deal_by_class(
 
 
 def sums_of(tables: Sequence[Table]) -> FloatArray:
-    """Of these users: how many have rows, the number of rows, the sum of all squares, and of every
-    column.
+    """Return sums over the tables of users.
+
+    They are the number of users with rows, the number of rows, the sum of all squares, and the sum
+    of each column.
     """
     sums = sum(np.asarray(table.X.sum(axis=0), float).ravel() for table in tables)
     squares = sum(
@@ -243,57 +246,56 @@ def sums_of(tables: Sequence[Table]) -> FloatArray:
 )
 @discloses("squares of how much two models differ in these, as part of a sum")
 def sums_of_choice(numbers: FloatArray, site: Site) -> Protocol[FloatArray]:
-    """These numbers, added up over all parties."""
+    """Sum these numbers over all parties."""
     total: FloatArray = yield Sum(numbers)
     return total
 
 
 @dataclass(frozen=True)
 class Scale:
-    """What prices are told in."""
+    """Units of prices."""
 
     users: int
-    """With rows."""
+    """Number of users with rows."""
     unit: float
-    """The mean variance of the columns."""
+    """Mean variance of the columns."""
 
     @staticmethod
     def of(sums: FloatArray) -> Scale:
-        """From `sums_of` all users."""
+        """Compute the units from the aggregate of `sums_of` over all users."""
         rows, columns = max(float(sums[1]), 1.0), max(len(sums) - 3, 1)
         found = (float(sums[2]) - float(np.square(sums[3:]).sum()) / rows) / rows / columns
         return Scale(max(int(sums[0]), 1), found if found > 0 else 1.0)
 
 
 class Contest:
-    """Candidates on the same folds of the same users."""
+    """A comparison of candidates on the same folds of the same users."""
 
     def __init__(self, holder: Holder, scale: Scale):
         self.holder, self.scale = holder, scale
         self.tried: list[Tried] = []
 
     def enter(self, candidate: Candidate) -> Tried:
-        """Let a candidate learn, and predict the first fold."""
+        """Try a candidate on the first fold."""
         tried = Tried(candidate)
         self.tried.append(tried)
         self.go_on(tried)
         return tried
 
     def go_on(self, tried: Tried) -> None:
-        """The same on the next fold."""
+        """Try a candidate on the next fold."""
         tried.marks.append(self.holder.marks(tried.candidate, len(tried.marks)))
         right, losses = (tried.per_user(what) for what in ("right", "losses"))
         total = self.holder.add(
             np.array([np.nansum(right), np.nansum(losses), np.isfinite(right).sum()])
         )
-        if total[2] > 0:  # where users have one or two rows, the first folds may be empty
+        if total[2] > 0:  # with one or two rows per user, the first folds may be empty
             tried.score, tried.loss = float(total[0] / total[2]), float(total[1] / total[2])
 
     def race(self, tried: Tried, best: Tried, what: str) -> None:
-        """Try it on the folds that are left, unless it falls behind the best one by more than
-        noise.
+        """Try a candidate on the remaining folds, until it is worse than `best` by more than noise.
 
-        Of a loss less is better, of right answers more.
+        Noise is one standard error. For losses less is better, for right answers more.
         """
         sign = 1.0 if what == "right" else -1.0
         while len(tried.marks) < self.holder.folds:
@@ -303,8 +305,9 @@ class Contest:
             self.go_on(tried)
 
     def behind(self, one: Tried, other: Tried, what: str) -> tuple[float, float]:
-        """By how much `one` is less than `other` on the folds that both have seen, and the standard
-        error of that.
+        """Return the mean over users of `other` minus `one`, and its standard error.
+
+        The comparison uses the folds on which both candidates were tried.
         """
         folds = min(len(one.marks), len(other.marks))
         apart = other.per_user(what, folds) - one.per_user(what, folds)
@@ -318,7 +321,10 @@ class Contest:
         return mean, math.sqrt(max(float(squares / users) - mean**2, 0.0) / float(users))
 
     def simplest(self, tried: Sequence[Tried], best: Tried, what: str, sign: float) -> Tried:
-        """The simplest of those that are not worse than the best one by more than noise."""
+        """Return the simplest candidate that is not worse than `best` by more than noise.
+
+        Noise is NOISE standard errors. `sign` is 1 if more of `what` is better, else -1.
+        """
         order = (*LINEAR, *BOOSTED)
         for one in sorted(tried, key=lambda one: (order.index(one.candidate.choice), one.loss)):
             mean, error = self.behind(one, best, what)
@@ -336,7 +342,7 @@ def shared_candidate(
     mu: float,
     nu: float,
 ) -> Candidate:
-    """Linear models at these prices, which are told in units of the data."""
+    """Return the candidate of linear models at these prices, which are in units of `scale`."""
     prices = {
         "strength": lam * scale.unit,
         "mu": mu * scale.unit / scale.users,
@@ -349,7 +355,7 @@ def shared_candidate(
 
 
 def _multiplied(prices: Prices, places: Sequence[int], factor: float) -> Prices:
-    """The prices, with those at these places multiplied by the factor."""
+    """Return the prices, with those at these places multiplied by the factor."""
     changed = list(prices)
     for place in places:
         changed[place] *= factor
@@ -359,19 +365,18 @@ def _multiplied(prices: Prices, places: Sequence[int], factor: float) -> Prices:
 
 @dataclass
 class _Climb:
-    """The search for prices of linear models: one price after the other, as long as less is
-    lost.
-    """
+    """Search for prices of linear models: change one price after the other while the loss falls."""
 
     contest: Contest
     loss: Any
     penalty: Mapping[str, Any]
     best: dict[str, Tried] = field(default_factory=dict)
-    """The best model of each choice so far."""
+    """Best candidate of each choice so far."""
 
     def climb(self, choice: str, prices: Prices, moves: Sequence[tuple[int, ...]]) -> Prices:
-        """Find the best prices of a choice, from these prices. A move names the places of prices
-        that become higher or lower together.
+        """Find the best prices of a choice, starting from these prices.
+
+        A move names the places of prices that increase or decrease together.
         """
         first = self._entered(choice, prices)
         self.best[choice] = first
@@ -388,7 +393,9 @@ class _Climb:
     def _moved(
         self, choice: str, prices: Prices, places: tuple[int, ...], factor: float
     ) -> tuple[Prices, int]:
-        """The prices after steps in one direction, and how many steps lost less."""
+        """Return the prices after steps in one direction, and the number of steps that lowered the
+        loss.
+        """
         moved = 0
         while moved < STEPS:
             changed = _multiplied(prices, places, factor)
@@ -414,8 +421,9 @@ class _Climb:
 def linear_candidates(
     contest: Contest, loss: Any, penalty: Mapping[str, Any], wanted: Sequence[str]
 ) -> Tried:
-    """The linear model that loses least on held-out rows: of each choice at the best prices that
-    are found.
+    """Return the simplest linear candidate with the least loss on held-out rows, up to noise.
+
+    Each choice competes at the best prices that the search finds.
     """
     search = _Climb(contest, loss, penalty)
     lam, mu, nu = START
@@ -434,8 +442,10 @@ def linear_candidates(
 def boosted_candidates(
     contest: Contest, problem: Personal, settings: Settings, wanted: Sequence[str], linear: Tried
 ) -> Tried:
-    """The one with most right answers: the linear model, or a boosted one, or linear ones near
-    similar users'.
+    """Return the simplest candidate with the most right answers, up to noise.
+
+    The candidates are the best linear one, boosted models, and linear models near those of similar
+    users.
     """
     options = settings.algorithm.options
     steps, start, learning = (
@@ -480,11 +490,13 @@ def choose(
     wanted: Sequence[str] = (*LINEAR, *BOOSTED),
     settings: Settings | None = None,
 ) -> Choice:
-    """The candidate that does best on rows kept back; without enough rows for that, a common model
-    with deviations.
+    """Choose the candidate that does best on held-out rows.
 
-    Prices belong to a number of rows, as a prior does: the last fit has more of them than those
-    without a fold, and its prices are lower by that share.
+    If `usable` is false, there are too few rows to try candidates. The choice is then a common
+    model with deviations.
+
+    Prices depend on the number of rows, as a prior does. The last fit has more rows than fits
+    without a fold, so its prices are lower by the share of one fold.
     """
     if unknown := [name for name in wanted if name not in (*LINEAR, *BOOSTED)]:
         raise InvalidProblem(f"{unknown[0]!r} is not among {', '.join((*LINEAR, *BOOSTED))}.")

@@ -1,8 +1,8 @@
-"""Cross-validation at the parties: which rows are kept back, and what a model loses on them.
+"""Cross-validate at the parties: draw folds of held-out rows, and sum the losses on these rows.
 
-A party draws the folds of its rows from the seed, its place and the number of rows at those before
-it, so that no row and no number travels for them. Split by features, all parties draw the same
-ones. Only sums of losses are told.
+A party draws the folds of its rows from the seed, its position, and the number of rows at the
+parties before it. So parties send no row and no number for the folds. Split by features, all
+parties draw the same folds. Parties send only sums of losses.
 """
 
 from __future__ import annotations
@@ -158,11 +158,10 @@ def is_usable(counts: FloatArray) -> bool:
 
 
 def leaves_enough(counts: FloatArray, minimum: int) -> FloatArray:
-    """1 where this party has at least so many rows of a class outside a fold, else 0: folds ×
-    classes.
+    """Return 1 where this party has at least `minimum` rows of a class outside a fold, else 0.
 
-    Added up over parties it says that rows are left to learn from, and not how many: a fold may
-    have few of a class.
+    The array has the shape folds × classes. Its sum over parties shows whether rows are left to fit
+    a model, but not how many: a fold may have few rows of a class.
     """
     left = counts.sum(axis=0) - counts
     enough: FloatArray = (left >= max(minimum, 1)).astype(float)

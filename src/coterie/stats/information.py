@@ -524,7 +524,7 @@ class Totals:
 
 
 def _fix(involved: list[str]) -> str:
-    """Advice for columns that cannot be told apart: one-hot columns add up to 1."""
+    """Return advice for linearly dependent columns: one-hot columns add up to 1."""
     one_hot = [name.partition("=")[0] for name in involved if "=" in name]
     if len(one_hot) > 1 and len(set(one_hot)) < len(one_hot):
         column = max(one_hot, key=one_hot.count)

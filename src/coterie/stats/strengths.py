@@ -36,7 +36,7 @@ from coterie.run.finish import agent_at, most_of_introduction
 from coterie.run.site import Site
 
 COUNT = 20
-"""Strengths in a grid that nobody chose."""
+"""Default number of strengths in a grid."""
 SPARSE, SMOOTH = 1e-3, 1e-5
 """The last strength as a share of the first, for penalties that give zeros and for others."""
 MOVED = 0.1
@@ -107,7 +107,7 @@ def gradient_at_constant(agent: Agent) -> Protocol[FloatArray]:
 def grid_of_strengths(
     problem: AnyProblem, count: int, seed: int, site: Site
 ) -> Protocol[tuple[float, ...]]:
-    """That many strengths that suit the data of all parties."""
+    """Compute a grid of `count` strengths for the data of all parties."""
     agent = replace(agent_at(site, problem, "samples"), seed=seed)
     agent = replace(agent, statistics=(yield from introduce(agent)))
     q = yield from gradient_at_constant(agent)
@@ -115,8 +115,9 @@ def grid_of_strengths(
 
 
 def grid(agent: Agent, q: FloatArray, count: int = COUNT) -> tuple[float, ...]:
-    """So many strengths, the largest first, in equal ratios; `agent` was introduced, and all know
-    q.
+    """Return `count` strengths with equal ratios, the largest first.
+
+    `agent` has summary statistics, and all agents have the vector `q`.
     """
     length = float(np.linalg.norm(q))
     if not length > 0:

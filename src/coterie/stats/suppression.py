@@ -1,16 +1,17 @@
 """Choose the cells of a table of counts that a party withholds, so that the totals of rows and
 columns reveal no small cell.
 
-A cell is small if it has some rows, but fewer than `minimum`. Without more, a total less the other
-cells would be its count. So for every small cell, find another table of whole numbers that
+A cell is small if it has some rows, but fewer than `minimum`. If only small cells were withheld, a
+total minus the other cells could give the count of a small cell. So for every small cell, the
+function finds another table of whole numbers that
 
     has the same totals of all rows and columns,
     is equal in all cells that are sent, and
     has at least `minimum` rows in the small cell.
 
-All cells in which that table differs are withheld, too. Whoever sees the totals and the other cells
-cannot tell the two tables apart, so every withheld cell can have at least two values, and a small
-cell may be one that is not small.
+The party also withholds all cells in which that table differs. A recipient of the totals and the
+other cells cannot distinguish the two tables. So every withheld cell can have at least two values,
+and one value of a small cell is not small.
 
 Such a table comes from paths. To have more rows in (i, j), lower a cell of row i, raise another one
 of the same column, lower one of that row, and so on, until a cell of column j is lowered. A path

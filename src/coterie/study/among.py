@@ -62,7 +62,7 @@ class Among(Parties):
     sites: tuple[Site, ...]
     """One: this party."""
     account: Account
-    """Counts what this party says, and ends its part before it is more than its policy allows."""
+    """Counts the numbers that this party sends, and stops it before they exceed its budget."""
     reports: Reports = field(default_factory=Reports)
 
     @property
@@ -186,7 +186,7 @@ def own_columns(own: PartyFile) -> Table:
 
 @dataclass(frozen=True)
 class Part:
-    """A party's side of operations: its file, its study, and how it is told what happens."""
+    """A party's side of operations: its file, its study, and the function for its progress."""
 
     own: PartyFile
     study: Study

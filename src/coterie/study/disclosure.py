@@ -1,9 +1,9 @@
-"""What a party is about to send, and to whom: each operation's page consists of the declarations of
-its protocols.
+"""Write the page of an operation: the messages that a party will send, and their recipients.
 
-`discloses` declares them next to the code that sends (see `run.disclosure`), `study.broadcasts` the
-messages to all parties, and methods state their own. The same lists make the `Guard`, which refuses
-every other collective.
+A page lists the declarations of the operation's protocols. `discloses` declares protocols next to
+the code that sends (see `run.disclosure`). `study.broadcasts` declares the messages to all parties.
+Methods declare their own disclosure. The `Guard` is made of the same lists, and refuses every other
+collective.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     ObjectiveOfParts,
     Verify,
 )
-"""What parties can do together besides a fit; each declares what it sends."""
+"""Operations other than a fit. Each declares the messages that it sends."""
 MESSAGES = (*MEETING, *MATCHING, *BROADCASTS)
-"""All that is sent outside of sums, without the queries of operations."""
+"""All messages outside of sums, except the queries of operations."""
 COMMANDS = {"fit": "agent"}
-"""Names of commands that are not those of their operations."""
+"""Commands whose names differ from those of their operations, by operation."""
 COLLUSION = "If all other parties collude: your own messages too"
 SUMS_ONLY = f"the sums over all parties, and the model. {COLLUSION}"
 KEPT = {
@@ -81,53 +81,55 @@ KEPT = {
         "the same for all."
     ),
 }
-"""What a party never sends."""
+"""Data that a party never sends, by split or by kind of problem."""
 SHAPES = [
     (rows, columns) for rows in (100, 10_000, 1_000_000) for columns in (10, 300, 5_000, 100_000)
 ]
-"""Sizes of data for which "auto" is asked, before the parties have met, which methods it may
-choose.
+"""Sizes of data (rows, columns) for which a page evaluates the choice of "auto": before the parties
+meet, the size of their data is unknown.
 """
 FAST = Link(1e-4, 1e10)
 ATTEMPTS = 10
-"""How often folds are dealt, at most, for the counts of a page; one attempt is usual."""
+"""Largest number of times that parties deal folds, for the counts of a page. One is usual."""
 FIRST_AND_LAST = 2
-"""Certificates of a fit besides those after its rounds."""
+"""Certificates of a fit in addition to one after each round."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """What this party knows of a page's counts before it meets the others."""
+    """Values from which this party computes the counts of a page before it meets the others."""
 
     case: Case
     estimates: Mapping[Callable[..., Any], Estimate] = field(default_factory=dict)
-    """Of protocols whose counts depend on the data: those of a dry run."""
+    """Estimates of a dry run, for protocols whose counts depend on the data."""
     room: float = math.inf
-    """How many numbers the party's budget allows."""
+    """Number of numbers that the party's budget allows."""
     columns: int | None = None
-    """With a preparation, for how many columns the rounds are counted; None: there is none."""
+    """Number of columns after a preparation, for the counts of rounds; None if it is unknown, or if
+    there is no preparation.
+    """
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page: what is sent at one step."""
+    """A part of a page: the messages of one step."""
 
     title: str
     protocols: Protocols = ()
     """Declared protocols."""
     lines: tuple[str, ...] = ()
-    """What is declared in another way: messages outside of sums."""
+    """Sentences about messages that protocols do not declare, such as messages outside of sums."""
     methods: tuple[type[Method[Any, Any]], ...] = ()
-    """Of the rounds: the methods that may run."""
+    """Methods that may run, in the section about rounds."""
     times: int = 1
-    """How often it is sent at most."""
+    """Largest number of times that a party sends these messages."""
     every_fit: bool = False
-    """Whether every fit of a path, or of a choice, sends it."""
+    """Whether every fit of a path, or of a choice, sends these messages."""
     counts: Most | None = None
-    """Where the study decides the counts, not the protocols alone."""
+    """Function for the counts, where the study decides them, and not the protocols alone."""
 
     def text(self, known: Known) -> list[str]:
-        """The lines of the page; none if nothing applies."""
+        """Return the lines of the page; an empty list if no declaration applies."""
         lines = [*self.lines, *map(sentence, applying(self.protocols, known.case))]
         if not lines:
             return []
@@ -146,7 +148,7 @@ class Section:
         return [f"  At most: {in_words(counts)}{often}."]
 
     def most(self, known: Known) -> float | None:
-        """The largest number of numbers in one fit, or one operation; None: it is not known."""
+        """Return the largest number of numbers in one fit or one operation; None if unknown."""
         estimate = self._estimate(known)
         if estimate is not None:
             return estimate.shown
@@ -158,7 +160,7 @@ class Section:
         return found[0] if found else None
 
     def _declared(self, known: Known) -> Counts | None:
-        """What its protocols declare; questions send no numbers in sums."""
+        """Return the declared counts of its protocols. Queries send no numbers in sums."""
         if self.counts is not None:
             return self.counts(known.case)
         asked = [one for one in self.protocols if sends_sums(one) and applying([one], known.case)]
@@ -167,7 +169,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Rounds(Section):
-    """The part of a page about the rounds of a fit."""
+    """The section of a page about the rounds of a fit."""
 
     max_rounds: int = 0
 
@@ -192,12 +194,12 @@ class Rounds(Section):
 
 
 def sends_sums(function: Callable[..., Any]) -> bool:
-    """Whether it is a protocol; a question sends values that are not numbers of a sum."""
+    """Whether the function is a protocol. A query sends values outside of sums."""
     return inspect.isgeneratorfunction(function)
 
 
 def _of_rounds(counts: OfMethod) -> str:
-    """How much a method sends in a round, and before the first one."""
+    """Describe how much a method sends in a round, and before the first one."""
     assert counts.round is not None
     text = f"at most {in_words(counts.round)} in a round"
     if counts.sometimes is not None and counts.sometimes[0]:
@@ -208,18 +210,18 @@ def _of_rounds(counts: OfMethod) -> str:
 
 
 def in_words(counts: Counts) -> str:
-    """Counts as a page has them."""
+    """Format counts for a page."""
     collectives, numbers = counts
     return f"{collectives:,} {'message' if collectives == 1 else 'messages'}, {numbers:,} numbers"
 
 
 def sentence(one: Disclosure) -> str:
-    """What is sent, and what a recipient can compute."""
+    """Describe the message, and what a recipient can compute from it."""
     return f"{one.sent}. A recipient can compute: {one.learned}" if one.learned else one.sent
 
 
 def messages(study: Study, operation: str) -> list[Broadcast]:
-    """What a party of that study sends outside of sums for one operation."""
+    """Return the messages that a party of the study sends outside of sums for one operation."""
     return [one for one in MESSAGES if one.is_sent(study, operation)]
 
 
@@ -228,8 +230,9 @@ def _sentences(study: Study, operation: str) -> tuple[str, ...]:
 
 
 def candidates(study: Study) -> dict[str, type[Method]]:
-    """The methods that may run: the one that the study names, or those that `auto` can choose from
-    or change to.
+    """Return the methods that may run, by name.
+
+    They are the method that the study names, or those that `auto` can choose or change to.
     """
     if study.method != "auto":
         return {study.method: METHODS[study.method]}
@@ -247,8 +250,10 @@ def candidates(study: Study) -> dict[str, type[Method]]:
 
 
 def _may_be_chosen(method: type[Method[Any, Any]], problem: AnyProblem, study: Study) -> bool:
-    """Whether "auto" would choose the method for data of some size, or go on with it when another
-    one stalls.
+    """Whether "auto" may run the method.
+
+    "auto" may choose the method for data of one of the sizes in `SHAPES`, or continue with it when
+    another method stalls.
     """
     network = study.make_network()
     try:
@@ -272,8 +277,9 @@ def _may_be_chosen(method: type[Method[Any, Any]], problem: AnyProblem, study: S
 
 
 def check_labels(study: Study) -> None:
-    """Refuse methods that tell everybody the labels, unless the study says that the parties want
-    that.
+    """Refuse methods that disclose the labels to all parties, unless the study allows that.
+
+    A study allows it with `labels-shared = true`.
     """
     telling = [name for name, one in candidates(study).items() if one.tells_labels]
     if telling and not study.labels_shared:
@@ -288,7 +294,7 @@ def check_labels(study: Study) -> None:
 
 
 def sections(study: Study, operation: str) -> Iterator[Section]:
-    """What a party of that study sends for one operation, step by step."""
+    """Yield the sections of one operation's page, one for each step of sending."""
     kind = study.make_problem().kind
     if operation == "fit":
         yield from _of_fit(study)
@@ -318,21 +324,21 @@ def _of_fit(study: Study) -> Iterator[Section]:
 
 
 def fits_of(study: Study) -> int:
-    """How often the parties fit a model."""
+    """Return the number of fits of the study."""
     if study.path is not None:
         return study.path.fits
     return FITS if study.chooses else 1
 
 
 def _operations(study: Study, operation: str) -> list[type[Operation[Any]]]:
-    """What the parties of that study may do together under that name."""
+    """Return the operations of that name that support the split of the study."""
     return [
         one for one in OPERATIONS if one.name.split()[0] == operation and study.split in one.splits
     ]
 
 
 def guard_of(study: Study, operation: str) -> Guard:
-    """Refuses everything that the page of that operation does not list."""
+    """Return a guard that refuses every message that the operation's page does not list."""
     listed = [*sections(study, operation)]
     protocols = [one for section in listed for one in section.protocols]
     methods = [one for section in listed for one in section.methods]
@@ -346,11 +352,11 @@ def guard_of(study: Study, operation: str) -> Guard:
 def known_of(
     study: Study, table: Table, operation: str, asked: Asked | None, rules: Rules
 ) -> Known:
-    """What a party knows of the counts of one operation before it meets the others."""
+    """Compute the values for an operation's counts before the party meets the others."""
     if operation == "fit":
         return _known_of_fit(study, table, rules)
     if operation == Verify.name:
-        # The sums of a fit once more, and no rounds: no budget is counted.
+        # Parties send the sums of a fit once more, without rounds. No budget limits these sums.
         return _known_of_fit(study, table, Rules(rules.minimum))
     if asked is None:
         return Known(case_of(study, table))
@@ -386,22 +392,27 @@ def disclosure(
     asked: Asked | None = None,
     rules: Rules = NO_RULES,
 ) -> str:
-    """The page of a study: what the party sends, to whom, and what recipients can compute.
+    """Write the page of a study: the party's messages, and what their recipients can compute.
 
     Parameters
     ----------
     study : Study
-        What the parties agreed to run.
+        Operations and settings on which the parties agreed.
     party : str
-        Its name.
+        Name of the party.
     table : Table
-        Its rows, as a fit takes them.
+        Rows of the party, in the form for a fit.
     operation : str, optional
-        The one that the page is about; all of them by default.
+        Operation that the page describes; by default all operations.
     asked : Asked, optional
-        That operation with the party's rows, for the counts.
+        The operation with the party's rows, for the counts.
     rules : Rules, optional
-        Its policy, for the counts of a preparation.
+        Limits of the party's policy, for the counts of a preparation.
+
+    Returns
+    -------
+    str
+        Text of the page.
     """
     operations = ("fit", *dict.fromkeys(one.name.split()[0] for one in OPERATIONS))
     first = operation or "fit"
@@ -427,8 +438,9 @@ def _of_operation(study: Study, operation: str, known: Known) -> list[str]:
 
 
 def numbers_on_page(study: Study, operation: str, known: Known) -> float | None:
-    """The largest number of numbers that this party sends for an operation; None: it is not
-    known.
+    """Return the largest number of numbers that this party sends for an operation.
+
+    The result is at most the party's budget; None if the number is unknown and there is no budget.
     """
     fits = fits_of(study)
     total = 0.0
@@ -471,7 +483,7 @@ def _header(study: Study, party: str, table: Table, operation: str, known: Known
 
 
 def _kept(study: Study) -> str:
-    """What no message has; a method that moves columns is named."""
+    """Describe data that no message contains, and name a method that moves columns."""
     kept = KEPT.get(study.make_problem().kind.name, KEPT[study.split])
     moving = [name for name, one in candidates(study).items() if one.moves_columns]
     if not moving:
@@ -480,7 +492,7 @@ def _kept(study: Study) -> str:
 
 
 def _rows(study: Study, party: str, operation: str, known: Known) -> Iterator[Row]:
-    """The rows of the first screen: one for each step that sends something."""
+    """Yield the rows of the first screen, one for each step that sends messages."""
     to_labels = operation in ("evaluate", "predict") and study.split == "features"
     to = "the label party" if to_labels else first_screen.receivers_of_sums(study, party)
     for section in sections(study, operation):
@@ -501,7 +513,7 @@ def _step(section: Section, known: Known) -> str:
 
 
 def _learned(study: Study, declared: Sequence[Disclosure]) -> str:
-    """What a recipient can compute, each thing once."""
+    """Describe what a recipient can compute, without repetitions."""
     found = [
         one.secure if one.secure and first_screen.hides(study) else one.learned for one in declared
     ]
@@ -509,7 +521,7 @@ def _learned(study: Study, declared: Sequence[Disclosure]) -> str:
 
 
 def worst_case(study: Study, operation: str, known: Known) -> str:
-    """What the party that receives most can compute, of one operation."""
+    """Describe what the party that receives most can compute from one operation."""
     if operation in ("fit", "verify"):
         return most_curious(study)
     declared = [
@@ -519,7 +531,7 @@ def worst_case(study: Study, operation: str, known: Known) -> str:
     ]
     if not first_screen.hides(study):
         return _learned(study, declared)
-    # What sums do not hide, such as names.
+    # Secure sums do not hide some disclosures, such as names.
     plain = dict.fromkeys(one.learned for one in declared if one.learned and not one.secure)
     return f"{'; '.join(['the sums over all parties', *plain])}. {COLLUSION}"
 
@@ -535,7 +547,7 @@ def _footer() -> list[str]:
 
 
 def most_curious(study: Study) -> str:
-    """What the party that receives most can compute of your data, in one line."""
+    """Describe in one line what the party that receives most can compute of your data."""
     if study.split == "features":
         return (
             "all labels, and after as many rounds as you have columns, your columns up to a "
@@ -586,7 +598,7 @@ def _of_method(method: type[Method]) -> list[str]:
 
 
 def _path(study: Study) -> Iterator[Section]:
-    """What cross-validation sends."""
+    """Yield the sections about cross-validation."""
     asked = study.path
     if asked is None:
         return
@@ -610,7 +622,7 @@ def _path(study: Study) -> Iterator[Section]:
 
 
 def _choice(study: Study) -> Iterator[Section]:
-    """What a choice among models sends."""
+    """Yield the sections about a choice among models."""
     if not study.chooses:
         return
     again = (
@@ -626,18 +638,22 @@ def _choice(study: Study) -> Iterator[Section]:
 
 
 def _of_folds(cv: int, case: Case) -> Counts:
-    """Folds are dealt again until each leaves rows of every class."""
+    """Return the counts of dealing folds: until each fold leaves rows of every class."""
     return ATTEMPTS, ATTEMPTS * cv * max(case.outputs, 2)
 
 
 def _of_choice(case: Case) -> Counts:
-    """Sums of columns, folds, and for each fit its scores and up to three comparisons."""
+    """Return the counts of a choice among models.
+
+    Parties send the sums of columns, the counts of folds and, for each fit, its scores and up to
+    three comparisons.
+    """
     folds = _of_folds(FOLDS, case)
     return 1 + folds[0] + 4 * FITS, 3 + case.columns + folds[1] + 4 * 3 * FITS
 
 
 def _inference(study: Study) -> Iterator[Section]:
-    """What standard errors send."""
+    """Yield the sections about standard errors."""
     if study.inference is None:
         return
     kind = kind_of_errors(study)
@@ -650,8 +666,9 @@ def _inference(study: Study) -> Iterator[Section]:
 
 
 def kind_of_errors(study: Study) -> str:
-    """The standard errors that the study asks for; with weights of a sample, model-based ones are
-    robust.
+    """Return the kind of standard errors that the study requests.
+
+    With sampling weights, robust standard errors replace model-based ones.
     """
     return (
         "robust"

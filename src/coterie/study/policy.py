@@ -424,8 +424,11 @@ def agree_on_limits(
     held: TableSummary,
     page: float = math.inf,
 ) -> tuple[int, float, float]:
-    """For descriptions and evaluations: the least rows of a party in a group, how many numbers may
-    be told of what a party `held`, and how many the shortest `page` allows.
+    """Agree on the limits of descriptions and evaluations.
+
+    The result is the least number of rows of a party in a group, the number of numbers that every
+    budget and page allows, and the number that the shortest `page` allows. `held` is the table that
+    this party's budget is about.
     """
     policy = session.own.policy
     objection = policy.exposes(session.study, parts, session.me)
