@@ -38,7 +38,7 @@ class Rows:
 
     @property
     def beside(self) -> dict[str, str]:
-        """The columns that stand beside the labels, by the field of a `Table`."""
+        """The columns of weights and offsets, by the field of a `Table`."""
         return {
             field: column
             for role, field in BESIDE.items()

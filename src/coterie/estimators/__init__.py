@@ -1,4 +1,4 @@
-"""Doors for people who know scikit-learn: fit, predict, and a certificate."""
+"""Estimators with the interface of scikit-learn, which also give a certificate of each fit."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""scikit-learn's callbacks (from version 1.9 on): one task per fitted problem, with a subtask per
-certificate.
+"""Support scikit-learn's callbacks (from version 1.9 on). Each fitted problem is a task, and each
+certificate is a subtask.
 
-A callback whose `on_fit_task_end` returns True after a certificate stops the run there, with the
-best model so far.
+If the `on_fit_task_end` of a callback returns True after a certificate, the run stops and returns
+the best model so far.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from coterie.api.sinks import Sink
 
 
 class _NoSupport:
-    """Nothing to support."""
+    """Empty base class that replaces `CallbackSupportMixin` before scikit-learn 1.9."""
 
 
 def _unchanged(method: Any) -> Any:
-    """The method as it is."""
+    """Return the method unchanged."""
     return method
 
 
@@ -31,8 +31,8 @@ with suppress(ImportError):  # scikit-learn before 1.9 has no callbacks
 
 
 def each_certificate(estimator: Any, task: Any) -> Sink:
-    """What `solve` calls with every certificate: the hooks of a subtask, and whether one of them
-    wants to stop.
+    """Make the function that `solve` calls with every certificate. It calls the callbacks of a
+    subtask, and returns whether one of them asks to stop.
     """
 
     def sink(name: str, value: float, step: int) -> bool:

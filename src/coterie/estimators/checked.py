@@ -1,4 +1,4 @@
-"""scikit-learn's checks of data, with the names of bad columns in their errors."""
+"""Check data with scikit-learn, and name the invalid columns in errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ SHOWN = 3
 
 
 def checked(estimator: Any, X: Any, *y: Any, **how: Any) -> Any:
-    """`validate_data`; if it refuses values of a frame, the error also names their columns."""
+    """Call `validate_data`. If it refuses values of a data frame, the error also names their
+    columns.
+    """
     try:
         return validate_data(estimator, X, *y, **how)
     except ValueError as error:
@@ -22,7 +24,9 @@ def checked(estimator: Any, X: Any, *y: Any, **how: Any) -> Any:
 
 
 def _bad_columns(X: Any) -> str:
-    """The columns of a frame that hold text, or values that are not finite."""
+    """Text that names the columns of a data frame that are not numeric, or have values that are not
+    finite.
+    """
     found = []
     for name in getattr(X, "columns", ()):
         values = np.asarray(X[name])

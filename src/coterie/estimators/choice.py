@@ -1,4 +1,6 @@
-"""The choice of `coterie.stats.choosing`, if the rows of all users are in this process."""
+"""Choose a model for users as in `coterie.stats.choosing`, with the rows of all users in this
+process.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from coterie.stats.fitting import Ready
 from coterie.stats.trying import Choose
 
 EXACT = {"tol": Limits.tol, "max_rounds": 2000}
-"""Settings of the last fit of a linear model, which takes a few rounds more."""
+"""Settings of the final fit of a linear model: the default tolerance, which needs more rounds."""
 
 
 def choose(
@@ -37,7 +39,7 @@ def choose(
     wanted: Sequence[str] = (*LINEAR, *BOOSTED),
     settings: Settings,
 ) -> Choice:
-    """The candidate that does best on rows kept back at these users."""
+    """Choose the candidate with the best score on held-out rows of these users."""
     folds = whole_number("cv", folds, least=2)
     penalty = penalty or {"penalty": "l2"}
     if classes is None:
@@ -61,13 +63,13 @@ def choose(
 
 @dataclass
 class TablesOfKinds:
-    """The tables of all users, checked once for each kind of problem."""
+    """The tables of all users. They are checked once for each kind of problem."""
 
     tables: Sequence[Table]
     _ready: dict[str, Ready[Hosted]] = field(default_factory=dict)
 
     def ready(self, problem: AnyProblem, settings: Settings) -> Ready[Hosted]:
-        """The users, with the graph that the settings name."""
+        """The users, ready for a fit of this problem, with the graph that the settings name."""
         kind = problem.kind.name
         if kind not in self._ready:
             self._ready[kind] = ready_here(problem, self.tables, settings)
@@ -76,19 +78,19 @@ class TablesOfKinds:
 
 
 def _of_every_candidate(settings: Settings) -> Settings:
-    """The settings that candidates share: each has its own method, with its parameters."""
+    """The settings that all candidates share. Each candidate adds its own method and parameters."""
     placement, seed = settings.placement, settings.seed
     return replace(Settings(), placement=placement, seed=seed, progress=settings.progress)
 
 
 def chosen_fit(chosen: Choice, tables: Sequence[Table], settings: Settings) -> Result:
-    """The choice, fitted to all rows."""
+    """Fit the chosen candidate to all rows."""
     candidate = chosen.candidate
     how = dict(candidate.how)
     if candidate.choice in LINEAR:
         how = {**EXACT, **how}
     settings = replace(_of_every_candidate(settings), limits=settings.limits).but(**how)
     result: Result = fit(candidate.problem, list(tables), settings)
-    # The user did not ask for the method of the choice.
+    # The caller did not name the method of the chosen candidate.
     explanation = result.explanation.replace(", as asked for", "")
     return replace(result, explanation=f"{explanation} {chosen}")

@@ -1,4 +1,4 @@
-"""Completing a matrix, e.g. of what users think of films, from entries held by several parties."""
+"""Complete a matrix, e.g. of users' ratings of films, from entries held by several parties."""
 
 from __future__ import annotations
 
@@ -27,42 +27,48 @@ from coterie.problems.problem import Problem
 from coterie.run.settings import Settings
 
 QUICK = {"tol": 1e-3, "max_rounds": 60, "inner": 5, "space": 20}
-"""Of the fits that only choose a radius: a share of the labels' variance that is below that of most
-noise.
+"""Settings of the fits that only choose a radius. The tolerance is a share of the labels' variance
+that is below the noise of most data.
 """
 DOUBLINGS = 12
+"""Largest number of radii in the sequence of doubled radii."""
 STEPS = 3
-"""Radii from the best of those that double to its neighbours."""
+"""Number of radii on each side of the best one in the second search, up to half and twice the best
+radius.
+"""
 
 
 @explained
 @dataclass(eq=False, repr=False, kw_only=True)
 class MatrixCompleter(RegressorMixin, Distributed):
-    """A matrix of low rank that fits the entries that are known: min of (1/n) Σ sᵢ ½(W + a1ᵀ + 1bᵀ
-    − y)² over all W of trace norm at most `radius`, in stages that hardly shrink what is large.
+    """Certified completion of a low-rank matrix: min of (1/n) Σ sᵢ ½(W + a1ᵀ + 1bᵀ − y)² over all W
+    of trace norm at most `radius`, in stages that hardly shrink large singular values.
 
-    X has two columns: the name of an entry's row (a user), and that of its column (a film), words
-    or numbers; y has the values. Data is split by samples.
+    The sum is over the known entries. X has two columns: the name of an entry's row (e.g. a user)
+    and the name of its column (e.g. a film). Names are text or numbers. y has the values of the
+    entries. Data is split by samples.
 
     Parameters
     ----------
     radius : float, sequence or None
-        The trace norm of W at most; of several numbers, cross-validation at the agents chooses one,
-        and without any it looks for the best, from what the data suggests upwards.
+        Largest trace norm of W. If it is a sequence, cross-validation at the agents chooses one of
+        its numbers. If it is None, cross-validation searches for the best radius, upwards from one
+        that the data suggests.
     stages : int
-        How many convex problems are solved one after the other. 1 is the trace norm alone.
+        Number of convex problems that are solved one after the other. With 1, the trace norm is the
+        only constraint.
     fit_intercept : bool
-        Whether every row and column has a number that is added to W, and is never penalised.
+        Whether every row and column has an intercept, which is added to W and never penalised.
     cv : int
-        How many folds choose the radius.
+        Number of folds that choose the radius.
 
     Attributes
     ----------
     rows_, columns_ : the names of rows and columns, sorted
-    path_ : what was tried, if the radius was chosen
+    path_ : the radii that were compared and their scores, if the radius was chosen
     radius_ : the radius of the model
-    singular_values_, rank_ : of W
-    mean_, row_means_, column_means_ : what is added to W
+    singular_values_, rank_ : the singular values and the rank of W
+    mean_, row_means_, column_means_ : the intercepts, which are added to W
     """
 
     radius: Any = field(default=None, kw_only=False)
@@ -81,8 +87,8 @@ class MatrixCompleter(RegressorMixin, Distributed):
         return tags
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, offset: Any = None) -> Self:
-        """Fit the model to pairs (row, column) and the values there; entries of weight zero are
-        left out.
+        """Fit the model to pairs (row, column) and the values of these entries. Entries of weight
+        zero are left out.
         """
         if offset is not None:
             raise InvalidData(
@@ -138,7 +144,7 @@ class MatrixCompleter(RegressorMixin, Distributed):
         self._take([result.model], None, one=True)
 
     def _tried(self, problem: Problem, table: Any, settings: Settings) -> Path:
-        """The radii that cross-validation compares."""
+        """Compare radii by cross-validation."""
         cv = whole_number("cv", self.cv, least=2)
         if self.radius is None:
             return _searched(problem, table, settings, cv)
@@ -160,8 +166,8 @@ class MatrixCompleter(RegressorMixin, Distributed):
         self.column_means_ = model.column_means_
 
     def predict(self, X: Any) -> FloatArray:
-        """The entries at pairs (row, column); a name that `fit` has not seen has the mean of all
-        rows or columns.
+        """Predict the entries at pairs (row, column). A row or column whose name was not in the
+        data of `fit` has the mean of all rows or columns.
         """
         check_is_fitted(self)
         entries: FloatArray = self.result_.model.predict(X)
@@ -169,10 +175,10 @@ class MatrixCompleter(RegressorMixin, Distributed):
 
 
 def _searched(problem: Problem, table: Any, settings: Settings, cv: int) -> Path:
-    """Radii that double while they help; then closer ones around the best, each from the one
-    before.
+    """Double the radius while the score improves. Then compare closer radii around the best one,
+    each fit as a warm start of the next.
 
-    What stages come to depends on where they begin: the model of a smaller radius is the better
+    The result of the stages depends on their start. The model of a smaller radius is the better
     start.
     """
 
@@ -193,7 +199,7 @@ def _searched(problem: Problem, table: Any, settings: Settings, cv: int) -> Path
 
 
 def _titles(X: Any) -> tuple[str, ...] | None:
-    """The names of the two columns of a frame."""
+    """The names of the two columns of a data frame; None for other data."""
     titles = getattr(X, "column_names", None) or getattr(X, "columns", None)
     if titles is None:
         return None

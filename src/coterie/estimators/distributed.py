@@ -1,5 +1,5 @@
-"""What the estimators share: parameters as scikit-learn wants them, the way to `solve`, and fitted
-attributes.
+"""The base class of the estimators: parameters in the style of scikit-learn, the call of `solve`,
+and fitted attributes.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ SECTIONS = ("Parameters", "Attributes")
 
 
 def explained(cls: E) -> E:
-    """Let the parameters of a dataclass stand in its signature with its own first, and then those
-    of its bases, and its docstring have what its base says of them.
+    """Complete the signature and the docstring of a dataclass. In the signature, its own parameters
+    come first, and those of its bases follow. The docstring also gets the entries of its base.
     """
     known, line = (
         inspect.signature(cls.__init__),
@@ -68,7 +68,7 @@ def explained(cls: E) -> E:
 
 
 def _joined(own: str, inherited: str) -> str:
-    """A section of a docstring with that of its base, without the entries that it has itself."""
+    """A section of a docstring, followed by the entries of its base that it does not have."""
     known = set(own.splitlines())
     entries = re.split(r"\n(?=\S)", inherited)[1:]
     new = [entry for entry in entries if entry.splitlines()[0] not in known]
@@ -76,7 +76,7 @@ def _joined(own: str, inherited: str) -> str:
 
 
 def _told(cls: type) -> dict[str, str]:
-    """A docstring by its sections; what comes before them is under ""."""
+    """The sections of a docstring, by title. The text before the sections has the title ""."""
     text, *parts = re.split(rf"\n\n({'|'.join(SECTIONS)})\n-+", inspect.cleandoc(cls.__doc__ or ""))
     return {"": text, **dict(zip(parts[::2], parts[1::2], strict=True))}
 
@@ -84,38 +84,38 @@ def _told(cls: type) -> dict[str, str]:
 @explained
 @dataclass(eq=False, repr=False, kw_only=True)
 class Distributed(CallbackSupport, BaseEstimator):
-    """An estimator that is fitted by `solve`, on data that it splits over agents.
+    """An estimator that splits data over agents and calls `solve` to fit a model.
 
     Parameters
     ----------
     agents : int or list
-        How many agents (8), or which sizes, rows or columns each has.
+        Number of agents (8), or a list of the size, the rows or the columns of each.
     network, method, engine, acceleration
         As in `co.solve`.
     tol : float
-        Stop when the certified gap is at most tol times the objective of the best constant model
-        (of 0 without an intercept).
+        The fit stops when the certified gap is at most `tol` times the null loss. The null loss is
+        the objective of the best intercept-only model, or of the zero model without an intercept.
     max_rounds : int
-        Maximum number of rounds; a `ConvergenceWarning` says if they did not suffice.
+        Maximum number of rounds. If they do not suffice, the fit gives a `ConvergenceWarning`.
     warm_start : bool
-        Whether the next `fit` starts from this one's answer, if the data has the same shape and
-        number of classes.
+        Whether the next `fit` starts from the result of this one, if the data has the same shape
+        and the same number of classes.
     checkpoint : path
-        A folder from which the same fit goes on after a crash.
+        Folder of checkpoints. After a crash, the same fit continues from the last checkpoint.
     secure_sums : bool, optional
         As in `co.solve`.
     threads : int, optional
-        How many threads engine "local" uses, by default one for each core; results do not depend on
-        it.
+        Number of threads of engine "local"; default: one per core. Results do not depend on it.
     random_state : int, RandomState or None
         Random seed; None is 0.
 
     Attributes
     ----------
-    result_, certificate_, bill_ : what `co.solve` returned, its proof, and what it cost
-    dual_gap_ : how far the objective can be from the least possible one
-    n_iter_ : how many rounds were run
-    n_features_in_, feature_names_in_ : what was seen in `fit`
+    result_, certificate_, bill_ : the result of `co.solve`, its certificate, and its Bill, which is
+    the communication cost
+    dual_gap_ : the certified gap, an upper bound of the objective minus the least objective
+    n_iter_ : the number of rounds
+    n_features_in_, feature_names_in_ : the number and the names of the columns in `fit`
     """
 
     agents: Any = Placement.agents
@@ -132,7 +132,7 @@ class Distributed(CallbackSupport, BaseEstimator):
     random_state: Any = None
 
     _reading: ClassVar[Mapping[str, Any]] = {}
-    """How labels are to be read, as `validate_data` says it."""
+    """Options of `validate_data` for the labels."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -141,11 +141,11 @@ class Distributed(CallbackSupport, BaseEstimator):
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, offset: Any = None) -> Self:
-        """Fit the model; rows of weight zero are left out, and offsets are added to the scores of
+        """Fit the model. Rows of weight zero are left out. Offsets are added to the scores of
         linear models.
 
-        On a cluster X may be `co.Rows`, or a Spark DataFrame or Ray Dataset, of which y,
-        sample_weight and offset name columns.
+        X may also be rows of a cluster: `co.Rows`, a Spark DataFrame or a Ray Dataset. For the
+        latter two, y, sample_weight and offset are names of columns.
         """
         problem = self._problem()
         if (rows := _rows_of(X, y, sample_weight, offset)) is not None:
@@ -176,36 +176,36 @@ class Distributed(CallbackSupport, BaseEstimator):
         return self
 
     def _with_offset(self, scores: FloatArray, offset: Any) -> FloatArray:
-        """The scores with the offsets of these rows, which a model that was fitted with some asks
-        for.
+        """The scores plus the offsets of these rows. A model that was fitted with offsets needs
+        them.
         """
         model: Any = self._results[0].model
         shifted: FloatArray = model.with_offset(scores, offset)
         return shifted
 
     def _problem(self) -> Problem:
-        """What the parameters describe."""
+        """The problem that the parameters describe."""
         raise NotImplementedError
 
     def _problem_for_classes(self, problem: Problem) -> Problem:
-        """The same, once the labels are known."""
+        """The problem to solve, given the labels in `fit`."""
         return problem
 
     def _of_rows(self, rows: Rows) -> Rows:
-        """Rows of a cluster, as this estimator reads them."""
+        """The rows of a cluster in the form that this estimator needs."""
         return rows
 
     def _labels(
         self, X: Matrix, y: npt.NDArray[Any], weights: FloatArray | None
     ) -> tuple[list[npt.NDArray[Any]], FloatArray | None]:
-        """The labels of each problem that is to be solved, and the weights of the rows."""
+        """The labels of each problem to solve, and the weights of the rows."""
         return [y], weights
 
     def _classes(
         self, y: npt.NDArray[Any], weights: FloatArray | None
     ) -> tuple[npt.NDArray[np.intp], Any]:
-        """Remember the classes, of which there are two at least; the place of every label among
-        them, and weights.
+        """Store the classes, of which there must be at least two. Return the index of the class of
+        every row, and the weights of the rows.
         """
         check_classification_targets(y)
         self.classes_, place = np.unique(y, return_inverse=True)
@@ -223,7 +223,7 @@ class Distributed(CallbackSupport, BaseEstimator):
         return place, of_row if weights is None else weights * of_row
 
     def _take(self, models: Sequence[Any], dtype: Any, one: bool) -> None:
-        """The fitted attributes, in the precision of the data; `one`: whether y was one column."""
+        """Set the fitted attributes, in the precision of the data. `one`: whether y is a vector."""
         raise NotImplementedError
 
     def _solve(
@@ -234,8 +234,8 @@ class Distributed(CallbackSupport, BaseEstimator):
         labels: Sequence[npt.NDArray[Any]],
         offset: FloatArray | None = None,
     ) -> list[Result]:
-        """Split the rows over the agents as the parameters say, and solve the problem once for each
-        kind of labels.
+        """Split the rows over the agents by the parameters, and solve the problem once for each
+        entry of `labels`.
         """
         settings = self._settings()
         names = getattr(self, "feature_names_in_", None)
@@ -260,8 +260,8 @@ class Distributed(CallbackSupport, BaseEstimator):
         return results
 
     def _solve_rows(self, problem: Problem, rows: Rows) -> Result:
-        """Solve the problem for rows of a cluster, where they are; they tell what their columns are
-        called.
+        """Solve the problem for rows of a cluster, on the cluster. The fitted model has the names
+        of the columns.
         """
         if self.warm_start:
             raise InvalidProblem(
@@ -287,9 +287,7 @@ class Distributed(CallbackSupport, BaseEstimator):
         settings: Settings,
         previous: Sequence[Result | None],
     ) -> list[Result]:
-        """Solve the problem for each of the datasets, tell the callbacks, and keep what came of
-        it.
-        """
+        """Solve the problem for each of the datasets, call the callbacks, and store the results."""
         context = None
         if hasattr(self, "_init_callback_context"):
             context = self._init_callback_context(
@@ -322,12 +320,14 @@ class Distributed(CallbackSupport, BaseEstimator):
         return results
 
     def _settings(self) -> Settings:
-        """The settings that the parameters ask for."""
+        """The settings that the parameters describe."""
         shared = {name: getattr(self, name) for name in KEYWORDS if hasattr(self, name)}
         return Settings.of(**shared, seed=seed_of(self.random_state))
 
     def _checked(self, X: Any) -> Matrix:
-        """X as it was in `fit`: the columns, dense or sparse, in single or double precision."""
+        """X, checked to have the columns of `fit`. It is dense or sparse, in single or double
+        precision.
+        """
         check_is_fitted(self)
         return checked(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
 
@@ -337,7 +337,7 @@ class Distributed(CallbackSupport, BaseEstimator):
         return Path(self.checkpoint) / f"problem-{place:03d}"
 
     def _keep(self, results: Sequence[Result]) -> None:
-        """`result_` and its parts; for several problems one of each per problem."""
+        """Set `result_` and its parts. For several problems, each has one entry per problem."""
         certificates = tuple(result.certificate for result in results)
         gaps, rounds = [c.gap for c in certificates], [result.rounds for result in results]
         several = len(results) > 1
@@ -350,7 +350,7 @@ class Distributed(CallbackSupport, BaseEstimator):
 
 @contextmanager
 def _own_words() -> Iterator[None]:
-    """Errors with the name of an estimator's parameter in place of that of `Problem`."""
+    """In errors, replace the parameter name of `Problem` by that of the estimator."""
     try:
         yield
     except InvalidProblem as error:
@@ -361,8 +361,9 @@ def _own_words() -> Iterator[None]:
 
 
 def _rows_of(X: Any, y: Any, sample_weight: Any, offset: Any = None) -> Rows | None:
-    """Rows of a cluster: as such, or as a Spark DataFrame or Ray Dataset with the names of its
-    columns of labels, weights and offsets. None for data that is here.
+    """The rows of a cluster: `X` itself if it is `Rows`, or `Rows` of a Spark DataFrame or Ray
+    Dataset with the names of its columns of labels, weights and offsets. None for data in this
+    process.
     """
     if isinstance(X, Rows):
         if y is not None or sample_weight is not None or offset is not None:
@@ -384,18 +385,20 @@ def _rows_of(X: Any, y: Any, sample_weight: Any, offset: Any = None) -> Rows | N
 
 
 def is_rows(X: Any) -> bool:
-    """Whether that is rows of a cluster: as such, a Spark DataFrame or a Ray Dataset."""
+    """Whether X is rows of a cluster: `Rows`, a Spark DataFrame or a Ray Dataset."""
     return isinstance(X, Rows) or hasattr(X, "mapInArrow") or hasattr(X, "to_arrow_refs")
 
 
 def _at_most(agents: Any, size: int, pieces: int) -> Any:
-    """A count of agents, of whom none is idle; anything else is left to `split`."""
+    """The number of agents, at most `size`, so that no agent is without data. A list is returned
+    unchanged.
+    """
     count = pieces if agents is None else agents
     return min(count, size) if isinstance(count, int | np.integer) else count
 
 
 def seed_of(random_state: Any) -> int:
-    """The seed of `solve`; None is 0, so that the same call gives the same numbers."""
+    """The seed for `solve`. None gives 0, so that the same call gives the same numbers."""
     if random_state is None:
         return 0
     if isinstance(random_state, Real):
@@ -404,7 +407,7 @@ def seed_of(random_state: Any) -> int:
 
 
 def warn_unless_optimal(result: Result, stacklevel: int) -> None:
-    """Say in scikit-learn's way that a limit came before the tolerance."""
+    """Give a `ConvergenceWarning` if the run ended before it reached the tolerance."""
     if not result.status.success:
         told = f"{result.status}: {result.status.advice} {result.certificate.proves}"
         warnings.warn(told, ConvergenceWarning, stacklevel=stacklevel)
@@ -413,9 +416,7 @@ def warn_unless_optimal(result: Result, stacklevel: int) -> None:
 def _positive_weights(
     X: Matrix, sample_weight: Any
 ) -> tuple[npt.NDArray[np.bool_] | slice, FloatArray | None]:
-    """Which rows have a weight above zero, and the weights of those; every row, and None, if there
-    are no weights.
-    """
+    """The rows with a weight above zero, and their weights. Without weights: all rows, and None."""
     if sample_weight is None:
         return slice(None), None
     weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)

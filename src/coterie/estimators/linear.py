@@ -1,5 +1,5 @@
-"""Linear models with any loss and penalty, on data held by several parties; several classes one
-against the rest.
+"""Linear models with any loss and penalty, on data held by several parties. Several classes are
+fitted by softmax, or one against the rest.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class Linear(Distributed):
     Parameters
     ----------
     penalty : "l2", "l1", "elasticnet", "nonnegative" or "none"
-        or a `Penalty`, which has its own parameters.
+        Name of the penalty, or a `Penalty`, which has its own parameters.
     alpha : float
-        How strong the penalty is.
+        Strength of the penalty.
     l1_ratio : float
-        The share of the l1 part in "elasticnet".
+        Share of the l1 part in "elasticnet".
     fit_intercept : bool
-        Whether b is fitted; it is never penalised.
+        Whether the intercept b is fitted. It is never penalised.
     split : "samples" or "features"
-        How the data is partitioned.
+        Whether agents hold different rows or different columns.
     """
 
     loss: str | Loss
@@ -56,7 +56,7 @@ class Linear(Distributed):
     _loss_kind: ClassVar[str]
 
     def _problem(self) -> Problem:
-        """The problem that the parameters describe; a loss of the other kind is refused."""
+        """The problem that the parameters describe. A loss of the other kind raises an error."""
         return self._problem_of(self.loss)
 
     def _problem_of(self, loss: str | Loss) -> Problem:
@@ -82,7 +82,7 @@ class Linear(Distributed):
         )
 
     def _with_parameters(self, loss: str | Loss, wanted: set[str]) -> Problem:
-        """The problem with this loss, and those parameters that it and the penalty have."""
+        """The problem with this loss, and with the parameters that the loss or the penalty has."""
         if isinstance(self.penalty, str):
             wanted |= {field.name for field in fields(PENALTIES[self.penalty])}
         given: dict[str, Any] = {"strength": self.alpha}
@@ -98,22 +98,23 @@ class LinearRegressor(RegressorMixin, Linear):
     """A certified linear model: min over w, b of (1/n) Σ sᵢ loss(xᵢ·w + b, yᵢ) + alpha ·
     penalty(w).
 
-    `LinearRegressor(penalty="l1", alpha=a)` is `Lasso(alpha=a)`, with `loss="quantile"` it is
-    `QuantileRegressor(alpha=a)`, and `LinearRegressor(alpha=a / n)` is `Ridge(alpha=a)`.
+    `LinearRegressor(penalty="l1", alpha=a)` fits the model of `Lasso(alpha=a)`. With
+    `loss="quantile"`, it fits that of `QuantileRegressor(alpha=a)`. `LinearRegressor(alpha=a / n)`
+    fits the model of `Ridge(alpha=a)`.
 
     Parameters
     ----------
     loss : "squared", "huber", "absolute", "quantile", "poisson" or "gamma"
-        or a `Loss`.
+        Name of the loss, or a `Loss`.
     threshold : float
-        Residual at which the Huber loss turns linear, in the unit of y. scikit-learn's `epsilon` is
-        a multiple of a scale that it estimates: see docs/estimators.md.
+        Residual at which the Huber loss becomes linear, in the unit of y. scikit-learn's `epsilon`
+        is a multiple of a scale that it estimates: see docs/estimators.md.
     level : float
-        Which quantile, between 0 and 1.
+        Level of the quantile, between 0 and 1.
 
     Attributes
     ----------
-    coef_, intercept_ : the model
+    coef_, intercept_ : the coefficients and the intercept of the model
     """
 
     loss: str | Loss = field(default="squared", kw_only=False)
@@ -126,14 +127,14 @@ class LinearRegressor(RegressorMixin, Linear):
         self.coef_, self.intercept_ = models[0].coef_, models[0].intercept_
 
     def predict(self, X: Any, offset: Any = None) -> FloatArray:
-        """X·coef_ + intercept_ + offset, or its exponential, the mean, for "poisson" and
-        "gamma".
+        """Predict X·coef_ + intercept_ + offset. For "poisson" and "gamma", predict the
+        exponential of this score, which is the mean.
         """
         return self._problem().loss.response(self._scores(X, offset))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
-        """R² of the predictions; for "poisson" and "gamma" D², the share of the deviance that they
-        explain.
+        """R² of the predictions. For "poisson" and "gamma", D²: the share of the deviance that the
+        predictions explain.
         """
         loss = self._problem().loss
         if not loss.steep:
@@ -177,25 +178,27 @@ class LinearClassifier(ClassifierMixin, Linear):
     """A certified linear classifier: min over w, b of (1/n) Σ sᵢ loss(yᵢ(xᵢ·w + b)) + alpha ·
     penalty(w).
 
-    `LinearClassifier(alpha=1 / (n * C))` is `LogisticRegression(C=C)`, and with `loss="hinge"` a
-    linear SVM. For more than two classes "logistic" is softmax, `loss="multinomial"`. One class
-    against the rest, which other losses, other methods and data split by features always take, is
-    one problem for each class; `result_`, `certificate_`, `bill_`, `dual_gap_` and `n_iter_` then
-    have one entry per class.
+    `LinearClassifier(alpha=1 / (n * C))` fits the model of `LogisticRegression(C=C)`. With
+    `loss="hinge"`, it fits a linear SVM.
+
+    For more than two classes, `loss="logistic"` is softmax, `loss="multinomial"`. Other losses,
+    other methods and data split by features always fit one class against the rest, which is one
+    problem per class. `result_`, `certificate_`, `bill_`, `dual_gap_` and `n_iter_` then have one
+    entry per class.
 
     Parameters
     ----------
     loss : "logistic", "multinomial", "hinge" or "squared_hinge"
-        or a `Loss`.
+        Name of the loss, or a `Loss`.
     multi_class : "auto" or "one-vs-rest"
-        What to do with more than two classes.
+        Treatment of more than two classes: softmax where possible, or one class against the rest.
     class_weight : dict, "balanced" or None
-        Weights of the classes, which multiply those of the samples.
+        Weights of the classes, which multiply the weights of the samples.
 
     Attributes
     ----------
     classes_ : the labels, sorted
-    coef_, intercept_ : the model; one row per class, or a single one for two classes
+    coef_, intercept_ : the model, one row per class, or one row for two classes
     """
 
     loss: str | Loss = field(default="logistic", kw_only=False)
@@ -213,7 +216,7 @@ class LinearClassifier(ClassifierMixin, Linear):
         return super()._problem()
 
     def _is_softmax(self) -> bool:
-        """Whether all classes are fitted at once, now that they are known."""
+        """Whether one problem fits all classes, given the classes of the labels."""
         if self.loss == SOFTMAX:
             return True
         if self.loss != "logistic" or len(self.classes_) <= 2 or self.multi_class != "auto":
@@ -238,8 +241,8 @@ class LinearClassifier(ClassifierMixin, Linear):
         self.intercept_ = np.hstack([model.intercept_ for model in models]).astype(self.coef_.dtype)
 
     def decision_function(self, X: Any, offset: Any = None) -> FloatArray:
-        """The scores: one number per row for two classes (positive: the second), else one per row
-        and class.
+        """The scores. For two classes, one number per row, which is positive for the second class.
+        Else one number per row and class.
         """
         scores: FloatArray = product(self._checked(X), self.coef_.T) + self.intercept_
         if offset is not None or self._results[0].model.problem.offset:
@@ -262,8 +265,8 @@ class LinearClassifier(ClassifierMixin, Linear):
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any, offset: Any = None) -> FloatArray:
-        """The probabilities of the classes; those of one against the rest are scaled to add up to
-        1.
+        """The probabilities of the classes. Those of one class against the rest are scaled so that
+        they add up to 1.
         """
         scores = self.decision_function(X, offset)
         if self._is_softmax():
@@ -287,5 +290,5 @@ class LinearClassifier(ClassifierMixin, Linear):
         return logarithms
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
-        """The share of the rows whose class is predicted."""
+        """The accuracy: the share of rows whose class is predicted correctly."""
         return float(accuracy_score(y, self.predict(X, offset), sample_weight=sample_weight))

@@ -1,5 +1,5 @@
-"""Models that are a matrix of low rank, on rows held by several parties: many classes, or several
-numbers at once.
+"""Models with a coefficient matrix of low rank, on rows held by several parties. They predict one
+of many classes, or several numbers per row.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from coterie.problems.problem import Problem
 @explained
 @dataclass(eq=False, repr=False, kw_only=True)
 class LowRank(Distributed):
-    """A model that is a matrix W of low rank.
+    """A model with a coefficient matrix W of low rank.
 
     Parameters
     ----------
     radius : float
-        The trace norm of the coefficients at most: small values give few patterns, i.e. a low rank.
+        Largest trace norm of the coefficients. A small radius gives a low rank.
     fit_intercept : bool
-        Whether b is fitted; it is never penalised, and columns are centred without being written
-        down.
+        Whether the intercept b is fitted. It is never penalised. Columns are centred without a
+        stored centred copy.
 
     Attributes
     ----------
     intercept_ : b, one number per target or class
-    singular_values_, rank_ : of W
+    singular_values_, rank_ : the singular values and the rank of W
     """
 
     radius: float = field(default=10.0, kw_only=False)
@@ -73,7 +73,7 @@ class LowRankRegressor(MultiOutputMixin, RegressorMixin, LowRank):
 
     Attributes
     ----------
-    coef_ : Wᵀ, one row per target, or a single vector if y is one
+    coef_ : Wᵀ, one row per target, or a vector if y is a vector
     """
 
     _task = "squared"
@@ -98,7 +98,7 @@ class LowRankRegressor(MultiOutputMixin, RegressorMixin, LowRank):
             self.intercept_ = self.intercept_[0]
 
     def predict(self, X: Any) -> FloatArray:
-        """One number per row, or one per row and target."""
+        """Predict one number per row, or one number per row and target."""
         scores = self._scores(X)
         if self.coef_.ndim == 2:
             return scores
@@ -116,7 +116,7 @@ class LowRankClassifier(ClassifierMixin, LowRank):
     Parameters
     ----------
     class_weight : dict, "balanced" or None
-        Weights of the classes, which multiply those of the samples.
+        Weights of the classes, which multiply the weights of the samples.
 
     Attributes
     ----------
@@ -134,8 +134,8 @@ class LowRankClassifier(ClassifierMixin, LowRank):
         return [y], self._classes(y, weights)[1]
 
     def decision_function(self, X: Any) -> FloatArray:
-        """One score per row and class; for two classes, that of the second less that of the
-        first.
+        """One score per row and class. For two classes, one number per row: the score of the second
+        class minus that of the first.
         """
         scores = self._scores(X)
         if len(self.classes_) == 2:
@@ -159,7 +159,7 @@ class LowRankClassifier(ClassifierMixin, LowRank):
         return logarithms
 
     def predict_top_k(self, X: Any, k: int = 5) -> npt.NDArray[Any]:
-        """The k most probable classes of every row, the best first."""
+        """The k most probable classes of every row, the most probable first."""
         scores = self._scores(X)
         if not 1 <= k <= len(self.classes_):
             raise InvalidProblem(
@@ -170,6 +170,6 @@ class LowRankClassifier(ClassifierMixin, LowRank):
         return predicted
 
     def top_k_score(self, X: Any, y: Any, k: int = 5, sample_weight: Any = None) -> float:
-        """The share of rows whose class is among the k most probable ones."""
+        """The share of rows whose class is among their k most probable classes."""
         found = (self.predict_top_k(X, k) == np.asarray(y)[:, None]).any(axis=1)
         return float(np.average(found, weights=sample_weight))

@@ -1,4 +1,4 @@
-"""A model for every user, for scikit-learn."""
+"""Estimators with one model per user, with the interface of scikit-learn."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ GRIDS: dict[str, tuple[float, ...]] = {
     "mu": (0.3, 1.0, 3.0),
     "lam": (3.0, 10.0, 30.0),
 }
-"""Numbers that `cv` tries if a parameter is a single number."""
+"""Numbers that cross-validation compares if a parameter is a single number."""
 
 DEFAULT, ALONE = "dada", "local"
 """The default among boosted methods, and the method for a single user."""
 AUTO = Algorithm.method
 UNNAMED = "\x00nobody"
-"""The user of rows without `users=`: one that was not fitted."""
+"""The user of rows without `users=`. It has no fitted model."""
 Parameters = dict[str, float]
-"""Parameters that were tried, and their `score`."""
+"""Parameters that cross-validation compared, and their `score`."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _Personalized(BaseEstimator):
     """The parts that estimators of a model for every user share."""
 
-    # In scikit-learn's routing of metadata, users are wanted wherever rows are.
+    # scikit-learn's metadata routing passes `users` to each method that gets rows.
     __metadata_request__fit: ClassVar = {"users": True}
     __metadata_request__predict: ClassVar = {"users": True}
     __metadata_request__score: ClassVar = {"users": True}
@@ -72,7 +72,7 @@ class _Personalized(BaseEstimator):
     def _fit_linear(
         self, tables: Sequence[Table], settings: Settings, classes: Any, wanted: Sequence[str]
     ) -> Result:
-        """Choose among these candidates, and fit the choice to all rows."""
+        """Choose one of these candidates, and fit it to all rows."""
         penalty = {"penalty": self.penalty}
         if self.l1_ratio is not None:
             penalty["l1_ratio"] = self.l1_ratio
@@ -139,24 +139,34 @@ class _Personalized(BaseEstimator):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PersonalizedClassifier(ClassifierMixin, _Personalized):
-    """A classifier for each user that borrows strength from others.
+    """One classifier per user, which also learns from the rows of other users.
 
-    `fit(X, y, users=)` takes the user of every row; without it, all rows are of one user. By
-    default the model is chosen by cross-validation at the users (`cv`, 3 folds, class by class)
-    among one linear model for all, one with an intercept for each user, a common one with
-    deviations, linear models alone, and boosted ones: for all, alone, and near those of similar
-    users (`dada`, `dada-linear`). `choice_` names the choice, and `trials_` has the score of each
-    candidate. `method` names one instead: "shared", or a boosted one.
+    `fit(X, y, users=)` takes the user of every row. Without `users`, all rows are of one user. By
+    default, cross-validation at the users (`cv`, 3 folds, class by class) chooses one of these
+    candidates:
+
+    - one linear model for all users;
+    - one linear model with an intercept for each user;
+    - a common linear model with deviations of each user;
+    - separate linear models;
+    - boosted models: one for all users, separate ones, or models near those of similar users
+      (`dada`, and with linear models `dada-linear`).
+
+    `choice_` names the chosen candidate, and `trials_` has the score of each candidate. `method`
+    names one method instead: "shared", or a method of boosted models.
 
     For boosted models, `network` is the collaboration graph (users in sorted order), or "learned".
-    There, with `cv=3`, β, μ and λ are chosen; a list in place of a number says what to try.
-    `begin="global"` starts the models of `dada` near the one for all (published: "zeros"), and
-    `constant` gives everybody an intercept beside the stumps.
+    If `method` is one of boosted models, `cv=3` chooses β, μ and λ by cross-validation with 3
+    folds. A list in place of a number gives the numbers to compare. `begin="global"` starts the
+    models of `dada` near the model for all users (published: "zeros"). `constant` gives each user
+    an intercept in addition to the stumps.
 
     After `fit`: `model_`, `graph_` (networkx, nodes named by user; boosted models), `users_`,
-    `history_`, `result_`, `certificate_`, `bill_`, `dual_gap_`, `n_iter_`, `classes_`. `unknown`
-    says what `predict` does for a user that was not fitted: "common" (what all have in common),
-    "neighbours" (likewise, or of those that are named), or "error".
+    `history_`, `result_`, `certificate_`, `bill_`, `dual_gap_`, `n_iter_`, `classes_`.
+
+    `unknown` sets how `predict` treats a user without a fitted model: "common" uses the common
+    model, "neighbours" uses the average of the neighbours (by default as "common"), and "error"
+    raises an error.
     """
 
     predictors: Any = field(default="stumps", kw_only=False)
@@ -193,7 +203,7 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
         return tags
 
     def fit(self, X: Any, y: Any, users: Any = None) -> PersonalizedClassifier:
-        """Fit one model per user; `users` has one label per row."""
+        """Fit one model per user. `users` has one label per row."""
         X, y = checked(self, X, y, dtype=np.float64, accept_sparse="csr")
         check_classification_targets(y)
         self.classes_ = np.unique(y)
@@ -253,7 +263,7 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
             wanted += ["begin"]
         names = [part.name for part in fields(entry) if part.name in wanted]
         options = {name: getattr(self, name) for name in names}
-        entry(**options)  # refuses wrong values, also of parameters that are not needed
+        entry(**options)  # raises an error for invalid values, also of parameters without effect
         return _settings_of(self, method=self.method, **options)
 
     @property
@@ -273,7 +283,7 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
         return graph
 
     def decision_function(self, X: Any, users: Any = None) -> FloatArray:
-        """The score of every row for its user: positive for the second class."""
+        """The score of every row, by the model of its user. It is positive for the second class."""
         return self._scores(X, users)
 
     def predict(self, X: Any, users: Any = None) -> npt.NDArray[Any]:
@@ -283,8 +293,8 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
         return classes
 
     def predict_proba(self, X: Any, users: Any = None) -> FloatArray:
-        """The probabilities of the two classes: of a boosted model as boosting has them, σ(2
-        score).
+        """The probabilities of the two classes. That of the second class is σ(score), and for a
+        boosted model σ(2 score).
         """
         scores = self._scores(X, users)
         if self.model_.problem.kind.name != "shared":
@@ -293,24 +303,29 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
         return np.column_stack([1.0 - second, second])
 
     def score(self, X: Any, y: Any, users: Any = None, sample_weight: Any = None) -> float:
-        """The share of right answers, averaged over users."""
+        """The accuracy of each user, averaged over users."""
         per_user = self._per_user(self.predict(X, users) == np.asarray(y), users, sample_weight)
         return float(np.mean(list(per_user.values())))
 
     def score_per_user(self, X: Any, y: Any, users: Any = None) -> dict[str, float]:
-        """The share of right answers of each user."""
+        """The accuracy of each user."""
         return self._per_user(self.predict(X, users) == np.asarray(y), users)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PersonalizedRegressor(RegressorMixin, _Personalized):
-    """A linear model for each user that borrows strength from all: least squares with deviations,
-    or another loss.
+    """One linear model per user, which also learns from the rows of other users: least squares or
+    another loss.
 
-    `fit(X, y, users=)` takes the user of every row. The prices of deviations, and whether there are
-    any, are chosen by cross-validation at the users (`cv`, 3 folds) among one model for all, one
-    with an intercept of its own for everybody, a common one with deviations, and models alone;
-    `choice_` and `trials_` say what was chosen, and how all did.
+    `fit(X, y, users=)` takes the user of every row. Cross-validation at the users (`cv`, 3 folds)
+    chooses one of these candidates, and the strengths of the penalties on deviations:
+
+    - one model for all users;
+    - one model with an intercept for each user;
+    - a common model with deviations of each user;
+    - separate models.
+
+    `choice_` names the chosen candidate, and `trials_` has the score of each candidate.
 
     After `fit`: `model_` (`coef_`, `intercept_`, `deviations`, `offsets`), `users_`, `result_`,
     `certificate_`, `bill_`, `dual_gap_`, `history_`, `n_iter_`. `unknown` is as in
@@ -332,7 +347,7 @@ class PersonalizedRegressor(RegressorMixin, _Personalized):
         return self.loss
 
     def fit(self, X: Any, y: Any, users: Any = None) -> PersonalizedRegressor:
-        """Fit one model per user; `users` has one label per row."""
+        """Fit one model per user. `users` has one label per row."""
         X, y = checked(self, X, y, dtype=np.float64, accept_sparse="csr", y_numeric=True)
         tables = gather((X, y.astype(float), _users_of(y, users)), "users", None)
         result = self._fit_linear(tables, _settings_of(self), None, LINEAR)
@@ -341,7 +356,7 @@ class PersonalizedRegressor(RegressorMixin, _Personalized):
         return self
 
     def predict(self, X: Any, users: Any = None) -> FloatArray:
-        """The number of every row, by the model of its user."""
+        """Predict one number per row, by the model of its user."""
         scores = self._scores(X, users)
         numbers: FloatArray = self.model_.problem.loss.response(scores)
         return numbers
@@ -351,7 +366,7 @@ class PersonalizedRegressor(RegressorMixin, _Personalized):
         return float(r2_score(y, self.predict(X, users), sample_weight=sample_weight))
 
     def score_per_user(self, X: Any, y: Any, users: Any = None) -> dict[str, float]:
-        """Minus the mean square error of each user."""
+        """Minus the mean squared error of each user."""
         return self._per_user(-np.square(self.predict(X, users) - np.asarray(y)), users)
 
 
@@ -362,12 +377,12 @@ def cross_validated(
     folds: int,
     settings: Settings,
 ) -> tuple[Personal, list[Parameters]]:
-    """The problem with the parameters that do best on rows kept back, and everything that was
-    tried.
+    """Choose the parameters with the best accuracy on held-out rows. Return the problem with these
+    parameters, and all parameters that were compared.
 
-    Every user deals its own rows into folds and counts its own right answers; only the two counts
-    would leave it. μ and, for a learned graph, λ are chosen first, then β. Personal linear models
-    keep the β that they have.
+    Every user deals its own rows into folds and counts its own correct predictions. Only the counts
+    of rows and of correct predictions would leave the user. μ and, for a learned graph, λ are
+    chosen first, then β. The β of personal linear models is not changed.
     """
     folds = whole_number("cv", folds, least=2)
     entry = _entry(settings.algorithm.method)
@@ -400,7 +415,7 @@ def cross_validated(
 
 
 def _kept_back(problem: Personal, tables: Sequence[Table], folds: int, settings: Settings) -> float:
-    """The share of right answers on rows that were kept back, over all users and folds."""
+    """The accuracy on held-out rows, over all users and folds."""
     right, rows = 0, 0
     classes = np.unique(np.concatenate([table.y for table in tables if table.y is not None]))
     fold_of = deal_folds(tables, "users", folds, settings.seed, classes)
@@ -420,7 +435,7 @@ def _kept_back(problem: Personal, tables: Sequence[Table], folds: int, settings:
 
 
 def _users_of(y: npt.NDArray[Any], users: Any) -> npt.NDArray[Any]:
-    """The user of every row; without users, all rows are of one."""
+    """The user of every row. Without users, all rows are of one user."""
     if users is None:
         return np.zeros(len(y), int)
     labels: npt.NDArray[Any] = column_or_1d(np.asarray(users))
@@ -428,7 +443,7 @@ def _users_of(y: npt.NDArray[Any], users: Any) -> npt.NDArray[Any]:
 
 
 def check_graph(method: str, network: Any) -> None:
-    """Refuse a collaboration graph if no candidate has one."""
+    """Raise an error if a collaboration graph is given but no candidate uses one."""
     if method == "shared" and not _is_learned(network):
         Shared().kind.problems.check_network(network)
 
@@ -439,7 +454,7 @@ def _is_learned(network: Any) -> bool:
 
 
 def _settings_of(estimator: Any, **more: Any) -> Settings:
-    """The settings that an estimator's parameters ask for."""
+    """The settings that an estimator's parameters describe."""
     limits = {"tol": estimator.tol, "max_rounds": estimator.max_rounds}
     return Settings.of(
         split="users",

@@ -1,4 +1,4 @@
-"""Proportional hazards, on rows held by several parties."""
+"""Cox's proportional hazards model, on rows held by several parties."""
 
 from __future__ import annotations
 
@@ -23,31 +23,32 @@ from coterie.problems.survival.model import Baseline
 @explained
 @dataclass(eq=False, repr=False, kw_only=True)
 class CoxRegressor(Distributed):
-    """Certified proportional hazards: least −log partial likelihood / n + alpha · penalty(w), with
-    Breslow's ties.
+    """Certified proportional hazards: min over w of −log partial likelihood / n + alpha ·
+    penalty(w), with Breslow's method for ties.
 
-    One agent has all rows, so that the model is that of the pooled data. With `agent_strata` they
-    may be split over several agents, each a stratum with its own baseline hazard: that is another
-    model.
+    By default one agent has all rows, and the model is that of the pooled data. With
+    `agent_strata`, the rows may be split over several agents. Each agent is then a stratum with its
+    own baseline hazard, which is a different model.
 
     Parameters
     ----------
     penalty : "l2", "l1", "elasticnet", "nonnegative" or "none"
-        or a `Penalty`, which has its own parameters.
+        Name of the penalty, or a `Penalty`, which has its own parameters.
     alpha : float
-        How strong the penalty is.
+        Strength of the penalty.
     l1_ratio : float
-        The share of the l1 part in "elasticnet".
+        Share of the l1 part in "elasticnet".
     agent_strata : bool
-        Whether agents are strata; more than one agent is refused without it.
+        Whether each agent is a stratum. Without it, more than one agent raises an error.
     agents : int or list
-        How many agents (1), or which sizes or rows each has. Several need `agent_strata`.
+        Number of agents (1), or a list of the size or the rows of each. More than one agent needs
+        `agent_strata`.
 
     Attributes
     ----------
     coef_ : logarithms of hazard ratios
-    baseline_ : the baseline hazards, a `Baseline` for each agent; not for rows of a cluster, which
-    stay there
+    baseline_ : the baseline hazards, one `Baseline` per agent; None for rows of a cluster, which
+    stay on the cluster
     """
 
     penalty: str | Penalty = field(default="l2", kw_only=False)
@@ -72,15 +73,15 @@ class CoxRegressor(Distributed):
         sample_weight: Any = None,
         offset: Any = None,
     ) -> Self:
-        """Fit the model; rows of weight zero are left out.
+        """Fit the model. Rows of weight zero are left out.
 
-        y       times; or a row of (time, event), as `co.survival_labels` makes them; or a
-                structured array of events and times, as scikit-survival has them. On a cluster,
-                names of columns.
-        event   whether each time is that of an event; without it, all are
-        entry   after what time each row was under observation (left truncation)
-        strata  the stratum of each row, which has a baseline hazard of its own
-        offset  what is added to the logarithm of each hazard; predictions then ask for it, too
+        y       times; or rows of (time, event), as `co.survival_labels` makes them; or a
+                structured array of events and times, as in scikit-survival. On a cluster, names of
+                columns.
+        event   whether each time is the time of an event; by default, all are
+        entry   time after which each row was under observation (left truncation)
+        strata  the stratum of each row; each stratum has its own baseline hazard
+        offset  number added to the logarithm of each hazard; predictions then also need offsets
         """
         self.baseline_: tuple[Baseline, ...] | None = None
         if y is None or is_rows(X):
@@ -111,16 +112,16 @@ class CoxRegressor(Distributed):
         self.coef_ = models[0].coef_
 
     def predict(self, X: Any, offset: Any = None) -> FloatArray:
-        """X·coef_ + offset, the logarithm of the hazard up to a constant: the larger, the
-        sooner.
+        """Predict X·coef_ + offset, the logarithm of the hazard up to a constant. A larger number
+        means an earlier event.
         """
         return self._with_offset(product(self._checked(X), self.coef_), offset)
 
     def predict_survival(
         self, X: Any, times: Any, agent: int = 0, stratum: float | None = None, offset: Any = None
     ) -> FloatArray:
-        """The probability of no event until each time, a row for each row: with the baseline of
-        that agent.
+        """The probability of no event until each time, with the baseline hazard of one agent. The
+        result has one row per row of X.
         """
         scores = self.predict(X, offset)
         if self.baseline_ is None:
@@ -138,8 +139,8 @@ class CoxRegressor(Distributed):
         strata: Any = None,
         offset: Any = None,
     ) -> float:
-        """The concordance: of the pairs of which it is known who had an event first, the share that
-        scores order so.
+        """The concordance: the share of comparable pairs of rows that the scores order correctly. A
+        pair is comparable if the data shows which row had the earlier event.
         """
         labels = _labels(y, event, entry, strata)
         lower, equal, every = concordance_counts(labels, self.predict(X, offset))
@@ -156,7 +157,7 @@ def _labels(y: Any, event: Any, entry: Any, strata: Any) -> npt.NDArray[Any]:
             f"Unknown label type: y holds {array.dtype}. Give times as numbers, e.g. of days."
         )
     if array.dtype.kind == "c":
-        return array  # which is refused as any other complex data is
+        return array  # the check of the data refuses complex numbers
     if array.dtype.names is not None:
         kinds = {array.dtype[name].kind == "b": name for name in array.dtype.names}
         if len(array.dtype.names) != 2 or set(kinds) != {True, False}:

@@ -80,7 +80,7 @@ class Memory:
         )
 
     def with_pair(self, s: FloatArray, y: FloatArray, most: int) -> Memory:
-        """With one pair more, and no more than so many."""
+        """The memory with one more pair. It keeps the `most` latest pairs."""
         S = np.vstack([self.S, s])[-most:]
         Y = np.vstack([self.Y, y])[-most:]
         if most == 1:
@@ -173,8 +173,8 @@ class Model(NamedTuple):
 
 
 def most_of_products(pairs: int, metrics: int, has_equations: bool) -> Counts:
-    """The largest counts of `known` and, if the penalty has an l1 part, of `minimum`, with so many
-    pairs.
+    """The largest counts of messages and of numbers in `known` and, if the penalty has an l1 part,
+    in `minimum`. `pairs` is the number of stored pairs.
     """
     products = (4 + 2 * metrics) * pairs
     if not has_equations:
