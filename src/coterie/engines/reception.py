@@ -1,22 +1,18 @@
-"""A door at the process that started a run, where its workers knock: they are asked, and they run,
-as long as it stays open, and what they have read stays with them. For Spark's tasks.
+"""Connect the driver of a run to its workers, for the tasks of Spark.
 
-| the driver says        | the worker says
-                         |
-|------------------------|----------------------------------------------------------------------------------------------|
-|                        | hello, once
-|
-| ask: questions         | answers
-                         |
-| run: the run           | address, kept, end, error: see `supervisor`
-                         |
-| meet: all addresses    |
-                         |
-| stop, leave            |
-                         |
+Workers connect to the process that started the run. Until the driver closes the connections, the
+workers answer questions, take part in runs, and keep the data that they have read.
 
-Both ends belong to one owner. A process without the key cannot connect, and every message is signed
-with it.
+| driver sends        | worker sends                                          |
+|---------------------|-------------------------------------------------------|
+|                     | hello, once                                           |
+| ask: questions      | answers                                               |
+| run: specifications | address, kept, end or error: see `supervisor`         |
+| meet: all addresses |                                                       |
+| stop, leave         |                                                       |
+
+Driver and workers belong to one owner. A process without the key cannot connect. Each message is
+signed with the key.
 """
 
 from __future__ import annotations
@@ -41,30 +37,32 @@ from coterie.errors import CoterieError, InvalidInput
 
 T = TypeVar("T")
 News = Literal["hello", "answers", "gone", "address", "kept", "end", "error"]
-"""The kinds of news of a worker."""
+"""Kinds of messages of a worker, and "gone" for a worker that was lost."""
 Why = Callable[[int, Exception | None], Exception]
-"""What to say of a worker that is gone, or of all (−1), and of the reason where it is known."""
+"""Function that makes the error for a lost worker. Its arguments are the number of the worker (−1
+for all workers) and the cause, if it is known.
+"""
 
 QUEUE = 128
-"""How many workers may knock at the same time, at least."""
+"""Least number of workers that can connect at the same time."""
 PATIENCE = 60.0
 """Seconds that workers wait for the others to start."""
 
 
 @dataclass(frozen=True)
 class Door:
-    """Where the driver is."""
+    """Address and key of the driver."""
 
     address: tuple[str, int]
     key: bytes = field(repr=False)
 
 
 class Reception:
-    """The driver's end: the workers of one job, see `Processes`."""
+    """The driver's side of the connections to the workers of one job, see `Processes`."""
 
     def __init__(self, workers: int, host: str, dumps: Callable[[Any], bytes], why: Why):
         key = secrets.token_bytes(32)
-        # The queue has space for all workers, because a worker would wait for ever at a full queue.
+        # The queue has space for all workers, because a worker would wait forever at a full queue.
         self._listener = Listener((host, 0), backlog=max(QUEUE, workers), authkey=key)
         address: Any = self._listener.address
         self.door = Door(address, key)
@@ -81,11 +79,11 @@ class Reception:
         self._porter.start()
 
     def close(self) -> None:
-        """Send all workers away."""
+        """Tell all workers to leave, and close the listener."""
         self._over.set()
         for process in self._lines:
             self._say(process, "leave")
-        # A last visitor wakes the porter up: closing alone would leave it waiting.
+        # A last connection ends the waiting thread: it would wait on after the listener is closed.
         with contextlib.suppress(OSError, EOFError, AuthenticationError):
             Client(self.door.address, authkey=self.door.key).close()
         self._porter.join(1.0)
@@ -93,16 +91,19 @@ class Reception:
 
     @property
     def whole(self) -> bool:
-        """Whether all workers that came are still here."""
+        """Whether all workers that connected are still connected."""
         return not self._left
 
     def fail(self, error: Exception) -> None:
-        """End all waiting with this error: no worker will connect or answer any more."""
+        """End all waiting with this error: no worker will connect or answer after it."""
         self._left.add(-1)
         self._news.put((-1, "gone", error))
 
     def gather(self) -> None:
-        """Wait until all workers are here; an error, if it takes too long after the first."""
+        """Wait until all workers are connected.
+
+        Raises an error if no worker connects for PATIENCE seconds after another one.
+        """
         while len(self._lines) < self.workers:
             try:
                 process, kind, thing = self._news.get(timeout=PATIENCE if self._lines else None)
@@ -118,7 +119,7 @@ class Reception:
             self._lines[process] = thing
 
     def ask(self, questions: Mapping[int, Sequence[Callable[[], Any]]]) -> dict[int, list[Any]]:
-        """The answers of those workers."""
+        """Ask each worker its questions, and return the answers by worker."""
         for process, own in questions.items():
             self._say(process, "ask", own)
         answers: dict[int, list[Any]] = {}
@@ -131,7 +132,7 @@ class Reception:
         return answers
 
     def begin(self, spec: RunSpec, specs: Sequence[ProcessSpec], **how: Any) -> None:
-        """Begin a run; `listen` tells how it goes on."""
+        """Begin a run; `listen` yields its events."""
         self._chief = spec.process_of[0]
         for own in specs:
             self._say(own.process, "run", (spec, own, how))
@@ -159,13 +160,13 @@ class Reception:
         self._say(self._chief, "stop")
 
     def _say(self, process: int, kind: str, thing: Any = None) -> None:
-        # Of one that is gone, `_hear` tells.
+        # `_hear` reports a worker that is gone.
         with contextlib.suppress(OSError):
             self._lines[process].send_bytes(seal(self._dumps((kind, thing)), self.door.key))
 
     def _welcome(self) -> None:
         while not self._over.is_set():
-            # Go on listening after a connection that ends early or does not know the key.
+            # Accept further connections after one that ends early or has a wrong key.
             with contextlib.suppress(OSError, EOFError, AuthenticationError):
                 threading.Thread(
                     target=self._hear, args=(self._listener.accept(),), daemon=True
@@ -179,8 +180,8 @@ class Reception:
                 while True:
                     kind, thing = unpack(line.recv_bytes(), self.door.key)
                     if kind == "hello" and thing in self._seen:
-                        # Spark began a task again. If it went home at once, Spark would end the
-                        # other one.
+                        # Spark started a second attempt of a task. If this attempt ended at once,
+                        # Spark would end the first one.
                         self._over.wait()
                         return
                     if kind == "hello":
@@ -197,7 +198,7 @@ class Reception:
 
 
 def serve(door: Door, process: int) -> None:
-    """The worker's end: answer, and take part in runs, until the driver hangs up."""
+    """Run a worker: answer questions and take part in runs until the driver disconnects."""
     try:
         line = Client(door.address, authkey=door.key)
     except OSError as error:
@@ -232,13 +233,13 @@ def serve(door: Door, process: int) -> None:
             pass
         except (
             Exception
-        ) as error:  # an order that cannot be read here: it names what cannot be imported, say
+        ) as error:  # this worker cannot read the order: it may need a missing module
             last = "refused", error
         stop.set()
         addresses.put(())
         orders.put(last)
 
-    # Where this machine is seen from the driver's, the others see it, too.
+    # Other workers can reach this machine at the address that the driver's machine uses.
     with socket.socket(fileno=os.dup(line.fileno())) as seen:
         host = seen.getsockname()[0]
     with line, keeping():
@@ -257,7 +258,7 @@ def serve(door: Door, process: int) -> None:
 
 
 def answered(question: Callable[[], T]) -> T | CoterieError:
-    """The answer to a question, or the error that it came to."""
+    """Return the answer to a question, or the error that it raised."""
     try:
         return question()
     except CoterieError as error:

@@ -8,7 +8,7 @@ is lost.
 | end, error      | notes that the process has ended                                           |
 | lost            | notes that it died; in real time, the other processes go on without it     |
 
-With a checkpoint, a run that lost a process begins again from the newest snapshot that all
+With a checkpoint, a run that lost a process begins again from the newest checkpoint that all
 processes have.
 """
 
@@ -44,7 +44,7 @@ class Processes(Protocol):
     """The processes of one attempt, as a supervisor sees them."""
 
     def listen(self, talking: Collection[int], seconds: float) -> Iterable[Event]:
-        """The messages of these processes within that time, if there are any."""
+        """Return the messages that these processes send within `seconds`."""
 
     def introduce(self, addresses: Sequence[str]) -> None:
         """Send all addresses to all processes."""

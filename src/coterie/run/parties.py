@@ -70,8 +70,8 @@ class Operation(ABC, Generic[T]):
     matches: ClassVar[bool] = True
     """Whether organisations with data split by features first match rows by their ids."""
     governed: ClassVar[bool] = True
-    """Whether the policies of the parties apply. They do not apply where a party asks about new
-    rows of its own, because no message is about rows of other parties.
+    """Whether the policies of the parties apply. A party that asks about new rows of its own
+    discloses nothing about other rows.
     """
     tabulates: ClassVar[bool] = False
     """Whether, split by samples, its sums are about groups of rows. `groups.released` then makes

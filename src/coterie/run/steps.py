@@ -173,12 +173,13 @@ class Transport(typing.Protocol):
         """
 
     def memory(self) -> dict[str, Any]:
-        """The arrays, besides the States, that a snapshot needs for a resumed run to have the same
-        bill.
+        """Return the arrays that a checkpoint needs in addition to the States.
+
+        With them, a resumed run has the same bill.
         """
 
     def recall(self, memory: dict[str, Any]) -> None:
-        """Continue from the `memory` of a snapshot."""
+        """Continue from the `memory` of a checkpoint."""
 
     def agreed(self, t: int, stop_reason: int) -> int:
         """The reason to stop after round t, or 0: equal in every process of the run."""

@@ -81,10 +81,10 @@ def _are_filled(folds: Folds) -> bool:
 def deal_folds(
     tables: Sequence[Table], split: str, cv: int, seed: int, classes: npt.NDArray[Any] | None = None
 ) -> list[Indices]:
-    """The fold of every row, where all tables are here.
+    """Deal the folds of all rows, where this process has all tables.
 
-    Each fold has rows and, for a classifier, leaves rows of every class to learn from; folds that
-    do not are dealt again. The labels, sorted, stand for the `classes`.
+    Each fold has rows and, for a classifier, leaves rows of every class for the fit. If folds
+    do not, the function deals again. The sorted labels correspond to the `classes`.
     """
     dealt = Folds(tuple(table.n for table in tables), split, cv, seed)
     if classes is None:
@@ -168,11 +168,11 @@ def leaves_enough(counts: FloatArray, minimum: int) -> FloatArray:
     return enough
 
 
-# -- what parties are asked ------------------------------------------------------------------------
+# -- queries and protocols -------------------------------------------------------------------------
 
 
 def class_counts(codes: npt.NDArray[Any], site: Site) -> FloatArray:
-    """How many rows of each class are here."""
+    """Return the number of this party's rows of each class."""
     return rows_of_classes(site.data.y, codes)
 
 
@@ -189,8 +189,9 @@ def class_counts(codes: npt.NDArray[Any], site: Site) -> FloatArray:
 def rows_outside_folds(
     folds: Folds, codes: npt.NDArray[Any], classes: npt.NDArray[Any], site: Site
 ) -> Protocol[int | None]:
-    """The first attempt at which every fold has rows, and leaves rows of every class; None if no
-    attempt has such folds.
+    """Return the first attempt at which every fold has rows, and leaves rows of every class.
+
+    The result is None if no attempt has such folds.
     """
     by_columns = folds.split == "features"
     if by_columns and site.data.y is not None:
@@ -210,7 +211,7 @@ def rows_outside_folds(
 
 
 def _refuses(folds: Folds, codes: npt.NDArray[Any], site: Site) -> FloatArray:
-    """1 if the labels are here and some fold takes the last row of a class, else 0."""
+    """Return 1 if this party has the labels and a fold is not usable, else 0; see `is_usable`."""
     if site.data.y is None:
         return np.zeros(1)
     counts = counts_by_fold(site.data.y, folds.of(site.index), folds.cv, codes)

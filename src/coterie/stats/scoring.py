@@ -543,8 +543,9 @@ def _for_constant(
 def explained_deviance(
     loss: Loss, u: FloatArray, y: FloatArray, s: FloatArray, offset: FloatArray
 ) -> float:
-    """D² of scores u: the share of the null deviance that the model explains. The null deviance is
-    that of the best constant with the same offset.
+    """Return D² of scores u: the share of the null deviance that the model explains.
+
+    The null deviance is that of the intercept-only model with the same offset.
     """
     at_zero = np.zeros(len(y))
     numerator, denominator = _for_constant(loss, y, s, offset)

@@ -45,25 +45,28 @@ gives no zeros.
 """
 HALVINGS = 60
 SMALLEST, LARGEST = 0.25, 64.0
-"""The first and the last radius of a ball, in units of that in which a model could lose nothing."""
+"""First and last radius of a ball. The unit is the radius at which a model could have no loss."""
 KNOBS = ("strength", "radius")
-"""What a path is about: the strength of a penalty, or the radius of a ball."""
+"""Settings that a path varies: the strength of a penalty, or the radius of a ball."""
 
 
 def with_strength(problem: Problem, strength: float) -> Problem:
-    """The same problem with another strength of the penalty, or radius of the ball."""
+    """Return the problem with another strength of the penalty, or radius of the ball."""
     check_strength(problem)
     changed: Any = replace(problem.penalty, **{knob(problem.penalty.settings()): float(strength)})
     return problem.changed(penalty=changed)
 
 
 def knob(settings: dict[str, Any]) -> str:
-    """What a path is about, from the settings of a penalty: "strength", or "radius" of a ball."""
+    """Return the setting that a path varies, from the settings of a penalty.
+
+    It is "strength" or, for a ball, "radius".
+    """
     return next((name for name in KNOBS if name in settings), KNOBS[0])
 
 
 def knob_of(penalty: str) -> str:
-    """The same from the name of a penalty."""
+    """Return the setting that a path varies, from the name of a penalty."""
     return (
         knob(vars(PENALTIES[penalty])["__dataclass_fields__"]) if penalty in PENALTIES else KNOBS[0]
     )

@@ -309,13 +309,12 @@ def _exceeds(name: str, numbers: float, allowance: float) -> str:
 
 
 class Account:
-    """Counts the numbers that a party sends about its own rows, and ends its part before it sends
-    more than its policy allows.
+    """Count the numbers that a party sends about its own rows, and stop the party at its budget.
 
-    The count is kept on disk: it does not begin at 0 again if a party restarts, or comes with other
-    rows, most of which may be those of the first run. A message that a party sends again bit by
-    bit, after the same aggregates, discloses nothing new, and counts once: `context` is a digest of
-    the aggregates.
+    A file on disk keeps the count. It does not begin at 0 again if a party restarts, or has other
+    rows, most of which may be those of the first run. A message that a party repeats bit by bit,
+    after the same aggregates, discloses nothing new, and counts once. `context` is a digest of the
+    aggregates.
     """
 
     def __init__(self, party: str, allowance: float, file: Path | None = None):
@@ -330,14 +329,14 @@ class Account:
 
     @staticmethod
     def of(session: Session, mine: TableSummary) -> Account:
-        """The account of this party for the operation of this session, with these rows."""
+        """Return the account of this party for the operation of this session, with these rows."""
         own, study = session.own, session.study
         allowance = own.policy.allowance(study, mine)
         file = own.keys / FOLDER / f"{study.run_id}-{session.purpose}"
         return Account(own.party, allowance, None if math.isinf(allowance) else file)
 
     def count(self, message: FloatArray) -> None:
-        """Count a message that this party is about to send; refuse it if it is one too many."""
+        """Count a message that this party is about to send; refuse it if it exceeds the budget."""
         if math.isinf(self.allowance):
             self.say(message.size)
             return
