@@ -111,8 +111,7 @@ class Distributed(CallbackSupport, BaseEstimator):
 
     Attributes
     ----------
-    result_, certificate_, bill_ : the result of `co.solve`, its certificate, and its Bill, which is
-    the communication cost
+    result_, certificate_, bill_ : the result of `co.solve`, its certificate, its communication cost
     dual_gap_ : the certified gap, an upper bound of the objective minus the least objective
     n_iter_ : the number of rounds
     n_features_in_, feature_names_in_ : the number and the names of the columns in `fit`

@@ -47,8 +47,7 @@ class CoxRegressor(Distributed):
     Attributes
     ----------
     coef_ : logarithms of hazard ratios
-    baseline_ : the baseline hazards, one `Baseline` per agent; None for rows of a cluster, which
-    stay on the cluster
+    baseline_ : the baseline hazards, one `Baseline` per agent; None for rows of a cluster
     """
 
     penalty: str | Penalty = field(default="l2", kw_only=False)

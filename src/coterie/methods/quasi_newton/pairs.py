@@ -173,8 +173,8 @@ class Model(NamedTuple):
 
 
 def most_of_products(pairs: int, metrics: int, has_equations: bool) -> Counts:
-    """The largest counts of messages and of numbers in `known` and, if the penalty has an l1 part,
-    in `minimum`. `pairs` is the number of stored pairs.
+    """The largest counts of collectives and of numbers in `known` and, if the penalty has an l1
+    part, in `minimum`. `pairs` is the number of stored pairs.
     """
     products = (4 + 2 * metrics) * pairs
     if not has_equations:

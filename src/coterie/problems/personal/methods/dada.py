@@ -279,7 +279,7 @@ class Dada(Method[State, Personal]):
                 round += alone
         return 2 * K / (round * K + place + 2 * K)
 
-    # -- the life of a user ------------------------------------------------------------------------
+    # -- the rounds of a user ----------------------------------------------------------------------
 
     def start(self, agent: Agent[Personal]) -> Protocol[State]:
         yield from ()

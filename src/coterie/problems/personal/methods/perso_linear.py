@@ -105,7 +105,7 @@ class PersoLinear(Dada):
             problem = problem.but(predictors="linear", norm="l2", hinge=True)
         return super().adapted(problem)
 
-    # -- the life of a user ------------------------------------------------------------------------
+    # -- the rounds of a user ----------------------------------------------------------------------
 
     def start(self, agent: Agent[Personal]) -> Protocol[State]:
         yield from ()
@@ -179,7 +179,7 @@ class PersoLinear(Dada):
             state.x[self.head :], np.concatenate([state.peers.astype(float), state.weights])
         )
 
-    # -- its own model -----------------------------------------------------------------------------
+    # -- the model of a user -----------------------------------------------------------------------
 
     def _begun(self, state: Acquaintance) -> Acquaintance:
         """With the published schedule, every user begins at zero again after the first graph is

@@ -70,7 +70,7 @@ class Local(Dada):
 
 
 def _numbers_of_global(case: Case) -> Counts:
-    """The counts of messages and of numbers that one user sends in a round."""
+    """The counts of collectives, and of numbers that one user sends, in a round."""
     gradient = case.problem.predictor_count(case.columns) + 1
     return 4, SHELVES + gradient + 2 * TUNING.grid
 
