@@ -122,18 +122,23 @@ def form_batches(agents: Sequence[AgentForm[Any]]) -> None:
         if isinstance(agent, Agent) and _may_join_a_batch(agent):
             alike.setdefault(agent.data.X.shape, []).append(agent)
     for members in alike.values():
-        tables = [agent.data.X for agent in members]
-        most = members[0].problem.kind.local.most_in_batch
-        if not Batch.fits(tables, most) or isinstance(members[0].centred, FarDesign):
-            continue
-        labels = [agent.exact_labels for agent in members]
-        weights = None
-        if members[0].even:
-            weights = [agent.weighted(np.ones(agent.data.n)) for agent in members]
-        batch = Batch(tables, labels, members[0].loss, weights)
-        for place, agent in enumerate(members):
-            agent.scratch["batch"] = batch, place
-            agent.scratch.pop(AT_ZERO, None)  # the batch computes it from now on
+        _form_batch(members)
+
+
+def _form_batch(members: Sequence[Agent[Any]]) -> None:
+    """Let these agents of equal size compute in one `Batch`, if it can hold them."""
+    tables = [agent.data.X for agent in members]
+    most = members[0].problem.kind.local.most_in_batch
+    if not Batch.fits(tables, most) or isinstance(members[0].centred, FarDesign):
+        return
+    labels = [agent.exact_labels for agent in members]
+    weights = None
+    if members[0].even:
+        weights = [agent.weighted(np.ones(agent.data.n)) for agent in members]
+    batch = Batch(tables, labels, members[0].loss, weights)
+    for place, agent in enumerate(members):
+        agent.scratch["batch"] = batch, place
+        agent.scratch.pop(AT_ZERO, None)  # the batch computes it from now on
 
 
 def changes_rows(agent: Agent[Any]) -> bool:
