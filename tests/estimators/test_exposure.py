@@ -154,7 +154,9 @@ def test_an_exposure_from_the_shell(insurers):
         "fit", *files, "--target", "claims", "--split", "users", "--exposure", "years", code=1
     )
     assert "models of every user take no offset" in alone
-    assert "offset and exposure both name the numbers" in run(*fit, "--offset", "log", "--exposure", "years", code=1)
+    assert "offset and exposure both name the numbers" in run(
+        *fit, "--offset", "log", "--exposure", "years", code=1
+    )
     path = [
         "path",
         *fit[1:],
