@@ -32,11 +32,12 @@ def keep(place: Hashable, key: Hashable, make: Callable[[], T]) -> T:
     """What was made of that key the last time; of another key it takes the place. Elsewhere nothing
     is kept.
     """
-    if _kept is None:
+    kept = _kept  # another thread may forget it while the data is read
+    if kept is None:
         return make()
-    held = _kept.get(place)
+    held = kept.get(place)
     if held is None or held[0] != key:
-        held = _kept[place] = key, make()
+        held = kept[place] = key, make()
     found: T = held[1]
     return found
 

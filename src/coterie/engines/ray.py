@@ -277,8 +277,9 @@ class _Worker:
 
     def forget(self) -> None:
         """Release the data that this process has read."""
-        self._keeping = False
-        self._kept.close()
+        with self._reading:
+            self._keeping = False
+            self._kept.close()
 
     def pid(self) -> int:
         """Return the identifier of this process."""
