@@ -78,9 +78,10 @@ class Settings:
         changed: dict[str, Any] = {name: left.pop(name) for name in OWN & left.keys()}
         for group, names in GROUPS.items():
             given = {name: left.pop(name) for name in names & left.keys()}
-            changed[group] = replace(getattr(self, group), **given)
+            if given:
+                changed[group] = replace(getattr(self, group), **given)
         if left:
-            algorithm = changed["algorithm"]
+            algorithm = changed.get("algorithm", self.algorithm)
             changed["algorithm"] = replace(algorithm, options={**algorithm.options, **left})
         return replace(self, **changed)
 
