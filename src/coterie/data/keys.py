@@ -81,14 +81,13 @@ def warn_caller(notes: Iterable[str]) -> None:
 def _notes(table: Table) -> list[str]:
     if not _is_matrix(table):
         return []
-    names = column_names(table)
     notes = _indices(table)
     for place in _whole_and_different(table):
         values = _values(table, place)
         if place in notes or not _is_key(values):
             continue
         kind = "whole numbers"
-        if table.texts is not None and names[place] in table.texts:
+        if table.texts is not None and column_names(table)[place] in table.texts:
             kind = "texts"
         notes[place] = _as_key(kind, table.n)
     return [
@@ -113,7 +112,8 @@ def _notes_of_users(tables: Sequence[Table]) -> list[str]:
 
 def _is_matrix(table: Table) -> bool:
     """Whether a table is a matrix with a name for each column, or without names."""
-    return len(table.X.shape) == 2 and len(column_names(table)) == table.d
+    has_names = table.columns is None or len(table.columns) == table.d
+    return len(table.X.shape) == 2 and has_names
 
 
 def _indices(table: Table) -> dict[int, str]:

@@ -73,8 +73,10 @@ def second_moment(
     """
     n, width = design.shape
     chosen = np.arange(width) if columns is None else columns
-    scale: FloatArray = np.ones(n)
-    if weights is not None:
+    scale: FloatArray
+    if weights is None:
+        scale = np.ones(n)
+    else:
         scale = weights.astype(float, copy=False)
     local = _without_intercept(design, chosen)
     d = len(local)
@@ -94,7 +96,7 @@ def second_moment(
     if with_intercept or centre is not None:
         sums = design.adjoint(scale)[local]
     if sparse:
-        _add_sparse_moment(design.X, wanted, scale, moment)
+        _add_sparse_moment(design.X, local, scale, moment)
         if centre is not None:
             _centre(inner, sums, scale, centre)
     else:
@@ -122,12 +124,10 @@ def _centre_and_unit(design: Design) -> tuple[FloatArray, float]:
     return np.zeros(design.X.shape[1]), 1.0
 
 
-def _add_sparse_moment(
-    X: Any, columns: Places | None, scale: FloatArray, moment: FloatArray
-) -> None:
+def _add_sparse_moment(X: Any, columns: Places, scale: FloatArray, moment: FloatArray) -> None:
     csr = X.tocsr()
-    place = np.arange(X.shape[1])
-    if columns is not None:
+    place = columns
+    if len(columns) < X.shape[1]:
         place = np.full(X.shape[1], -1)
         place[columns] = np.arange(len(columns))
     add: Any = add_second_moment
@@ -247,12 +247,14 @@ class _DenseRows:
             A = A - self.centre
             A[np.abs(A) <= NOISE * np.abs(self.centre)] = 0.0
         shares = sign * self.scale[some]
-        weighted: FloatArray
         if (shares == 1).all():
-            weighted = A.astype(self.kind, copy=False)
-        else:
-            roots = np.sqrt(shares).astype(self.kind)
-            weighted = np.multiply(A, roots[:, None], dtype=self.kind)
+            return A.astype(self.kind, copy=False)
+        roots = np.sqrt(shares).astype(self.kind)
+        # A copy of the rows is overwritten: a second one would be given back to the system at once.
+        product = None
+        if A.dtype == self.kind and not np.may_share_memory(A, self.X):
+            product = A
+        weighted: FloatArray = np.multiply(A, roots[:, None], out=product, dtype=self.kind)
         return weighted
 
 
