@@ -247,14 +247,16 @@ class _DenseRows:
             A = A - self.centre
             A[np.abs(A) <= NOISE * np.abs(self.centre)] = 0.0
         shares = sign * self.scale[some]
+        weighted: FloatArray
         if (shares == 1).all():
-            return A.astype(self.kind, copy=False)
+            weighted = A.astype(self.kind, copy=False)
+            return weighted
         roots = np.sqrt(shares).astype(self.kind)
         # A copy of the rows is overwritten: a second one would be given back to the system at once.
         product = None
         if A.dtype == self.kind and not np.may_share_memory(A, self.X):
             product = A
-        weighted: FloatArray = np.multiply(A, roots[:, None], out=product, dtype=self.kind)
+        weighted = np.multiply(A, roots[:, None], out=product, dtype=self.kind)
         return weighted
 
 
