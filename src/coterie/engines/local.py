@@ -37,8 +37,8 @@ class Local(Engine):
         """`gossip`: lost and late messages, records and replays, for methods whose agents wake up
         one by one.
 
-        `secrets`: one per agent, what the parties of a study drew their private randomness from
-        (`peers.nonce`). `threads`: how many agents with much data work at a time, by default one
+        `secrets`: one per agent, the seeds of the private random numbers of a study's parties
+        (`study.nonce`). `threads`: how many agents with much data compute at a time, by default one
         for each core; results do not depend on it.
         """
         self.gossip = gossip
