@@ -1,11 +1,13 @@
-"""Sixty problems for `method="auto"`: its cost model is calibrated on twenty of them and tested on
+"""Four sets of problems for `method="auto"`: its cost model is calibrated on the first and tested on
 the others.
 
 The data of the first twenty is made here. That of the next twenty is made by scikit-learn or comes
 with it: measurements, digits, patches of two photographs, and the lines of its descriptions as
 text. Both sets were fixed before anything was calibrated. Three numbers were changed after the
 testing set was measured, so a third set was made later, of data unlike both, and fixed before any
-method ran on it. No number of the package may be chosen by what happens on `TESTING` or `THIRD`.
+method ran on it. The fourth set has every combination of a loss, a penalty and a split, on data
+that is drawn; it was fixed before any method ran on it, too. No number of the package may be chosen
+by what happens on `TESTING`, `THIRD` or `FOURTH`.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -489,4 +492,133 @@ THIRD = {
         _P("squared_hinge", "l2", 1e-2), partial(_scales, 1500, 60), 6, "features"
     ),
 }
-SETS = {"calibration": CALIBRATION, "testing": TESTING, "third": THIRD}
+
+
+# -- data for the fourth set: every loss, penalty and split, the rest drawn ------------------------
+
+LOSSES = (
+    "squared",
+    "logistic",
+    "hinge",
+    "squared_hinge",
+    "absolute",
+    "huber",
+    "quantile",
+    "poisson",
+    "gamma",
+)
+PENALTIES = ("none", "l2", "l1", "elasticnet", "group", "box", "nonnegative", "l1ball")
+SHAPES = {
+    "samples": {
+        "tall": ((2000, 20000), (4, 40)),
+        "middle": ((600, 2500), (60, 240)),
+        "wide": ((80, 300), (300, 1000)),
+    },
+    "features": {
+        "tall": ((500, 3000), (6, 40)),
+        "middle": ((300, 800), (60, 200)),
+        "wide": ((60, 200), (250, 600)),
+    },
+}
+"""The least and greatest number of rows, and of columns, of each shape."""
+COLUMNS = ("independent", "correlated", "factors", "sparse", "scales", "means")
+AGENTS = {"samples": (1, 2, 4, 8, 20, 50), "features": (2, 3, 6, 12)}
+NETWORKS = (None, "ring", "star", "path")
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What is drawn for a problem of the fourth set; its data follows from it."""
+
+    seed: int
+    loss: str
+    shape: str
+    columns: str
+    n: int
+    d: int
+    rare: bool
+    """Whether one class has a twentieth of the rows, or a twentieth of the labels is far away."""
+
+    def data(self) -> Data:
+        """The rows and the labels."""
+        rng = np.random.default_rng([self.seed, 2])
+        X = self._columns(rng)
+        w = rng.standard_normal(self.d) * (rng.random(self.d) < rng.choice([0.1, 0.5, 1.0]))
+        w[rng.integers(self.d)] = 1.0
+        scores = X @ w
+        scores = (scores - scores.mean()) / (scores.std() or 1.0)
+        return (sp.csr_array(X) if self.columns == "sparse" else X), self._labels(scores, rng)
+
+    def _columns(self, rng: np.random.Generator) -> np.ndarray:
+        X = rng.standard_normal((self.n, self.d))
+        if self.columns == "correlated":
+            near = rng.uniform(0.7, 0.97)
+            for j in range(1, self.d):
+                X[:, j] = near * X[:, j - 1] + np.sqrt(1 - near**2) * X[:, j]
+        elif self.columns == "factors":
+            few = max(2, self.d // 10)
+            common = rng.standard_normal((self.n, few)) @ rng.standard_normal((few, self.d))
+            X = 0.3 * X + common / np.sqrt(few)
+        elif self.columns == "sparse":
+            X = np.abs(X) * (rng.random((self.n, self.d)) < rng.uniform(0.01, 0.3, self.d))
+        elif self.columns == "scales":
+            X = X * 10.0 ** rng.uniform(-1.5, 1.0, self.d)
+        elif self.columns == "means":
+            X = X + rng.uniform(0.0, 5.0, self.d)
+        return X
+
+    def _labels(self, scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        noisy = scores + rng.choice([0.3, 1.0]) * rng.standard_normal(self.n)
+        if self.loss in ("logistic", "hinge", "squared_hinge"):
+            return _signs(noisy > np.quantile(noisy, 0.95 if self.rare else 0.5))
+        if self.loss == "poisson":
+            return rng.poisson(np.exp(np.clip(scores - self.rare, -4, 2))).astype(float)
+        if self.loss == "gamma":
+            return np.exp(np.clip(0.5 * scores, -2, 2)) * rng.gamma(3.0, 1 / 3, self.n)
+        far = self.rare * (rng.random(self.n) < 0.05)
+        return np.asarray(noisy + 10 * far * rng.standard_normal(self.n))
+
+
+def _penalty(name: str, loss: str, d: int, rng: np.random.Generator) -> dict[str, Any]:
+    """The parameters of the penalty, and of the loss."""
+    given: dict[str, Any] = {}
+    if name in ("l2", "l1", "elasticnet", "group"):
+        given["strength"] = float(10.0 ** rng.uniform(-4.0, -1.0 if name == "l2" else -1.5))
+    if name == "elasticnet":
+        given["l1_ratio"] = float(rng.choice([0.1, 0.5, 0.9]))
+    if name == "group":
+        given["groups"] = tuple(k // 4 for k in range(d))
+    if name == "box":
+        given |= {"lower": float(rng.choice([-0.2, 0.0])), "upper": float(rng.choice([0.1, 0.5]))}
+    if name == "l1ball":
+        given["radius"] = float(rng.choice([0.3, 1.0, 3.0]))
+    if loss == "quantile":
+        given["level"] = float(rng.choice([0.1, 0.7, 0.95]))
+    return given
+
+
+def drawn_case(number: int, loss: str, penalty: str, split: str) -> Case:
+    """The problem of the fourth set with that number. Without a penalty it has many rows, so that
+    it has a solution.
+    """
+    rng = np.random.default_rng([number, 1])
+    shape = str(rng.choice(["tall", "middle", "wide"]))
+    if penalty == "none":
+        shape = "tall"
+    rows, columns = SHAPES[split][shape]
+    n, d = (int(np.exp(rng.uniform(*np.log(both)))) for both in (rows, columns))
+    drawn = Drawn(number, loss, shape, str(rng.choice(COLUMNS)), n, d, bool(rng.random() < 0.3))
+    given = _penalty(penalty, loss, d, rng)
+    agents = min(int(rng.choice(AGENTS[split])), d if split == "features" else n // 2)
+    network = NETWORKS[rng.integers(len(NETWORKS))] if split == "features" and agents > 2 else None
+    problem = _P(loss, penalty, intercept=bool(rng.random() < 0.5), **given)
+    return Case(problem, drawn.data, agents, split, network)
+
+
+FOURTH = {
+    f"{loss}, {penalty}, {split}": drawn_case(number, loss, penalty, split)
+    for number, (loss, penalty, split) in enumerate(
+        product(LOSSES, PENALTIES, ("samples", "features"))
+    )
+}
+SETS = {"calibration": CALIBRATION, "testing": TESTING, "third": THIRD, "fourth": FOURTH}
