@@ -21,7 +21,7 @@ Without it, answers would be so inexact that a run stalls before the tolerance.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -221,7 +221,30 @@ def improve(
     while not settled and left > 0 and not (first and agent.should_stop()):
         epochs = min(left, ALL_EVERY)
         settled, beta, tau, first = ascend(
-            *rows, c, z, beta, improved, order, tolerance, epochs, tau, first
+            rows.dense,
+            rows.data,
+            rows.indices,
+            rows.indptr,
+            rows.is_dense,
+            rows.tilts,
+            rows.constant,
+            rows.labels,
+            rows.offsets,
+            rows.lower,
+            rows.upper,
+            rows.curvature,
+            rows.logistic,
+            rows.weights,
+            rows.norms,
+            c,
+            z,
+            beta,
+            improved,
+            order,
+            tolerance,
+            epochs,
+            tau,
+            first,
         )
         left -= ALL_EVERY
     z -= start
@@ -231,13 +254,14 @@ def improve(
     return improved.astype(v.dtype, copy=False), z, bool(settled)
 
 
-class _Rows(NamedTuple):
-    """An agent's own rows: the first arguments of `dual_ascent`, in its order."""
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """An agent's own rows for the compiled code, dense or sparse."""
 
-    dense: Any
-    data: Any
-    indices: Any
-    indptr: Any
+    dense: FloatArray
+    data: FloatArray
+    indices: npt.NDArray[np.integer]
+    indptr: npt.NDArray[np.integer]
     is_dense: bool
     tilts: FloatArray
     constant: float
