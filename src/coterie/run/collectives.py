@@ -11,8 +11,8 @@ All agents yield the same collective at the same step. Replies are read-only.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -89,17 +89,38 @@ Protocol: TypeAlias = Generator[Collective, Any, T]
 """A protocol: it yields collectives, is sent the replies, and returns a T."""
 
 
+class _Result(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """What a protocol returned."""
+
+    value: T
+
+
+def _advanced(protocol: Protocol[T], reply: FloatArray | None) -> Sum | _Result[T]:
+    """Send a protocol of sums this reply; return its next sum, or its result at its end."""
+    try:
+        collective = protocol.send(reply)
+    except StopIteration as end:
+        return _Result(end.value)
+    assert isinstance(collective, Sum), "only sums can be answered alone, observed or combined"
+    return collective
+
+
 def alone(protocol: Protocol[T]) -> T:
     """The result of a protocol with one party: every sum is its own message."""
-    reply: Any = None
-    while True:
-        try:
-            collective = protocol.send(reply)
-        except StopIteration as end:
-            found: T = end.value
-            return found
-        assert isinstance(collective, Sum), "only sums have a meaning for one party"
-        reply = collective.x
+    step = _advanced(protocol, None)
+    while isinstance(step, Sum):
+        step = _advanced(protocol, step.x)
+    return step.value
+
+
+def observed(protocol: Protocol[T], observe: Callable[[Sum], None]) -> Protocol[T]:
+    """Run a protocol of sums; `observe` is called with each of them before it is sent."""
+    step = _advanced(protocol, None)
+    while isinstance(step, Sum):
+        observe(step)
+        reply = yield step
+        step = _advanced(protocol, reply)
+    return step.value
 
 
 def limited(protocol: Protocol[T], room: float, refusal: Exception) -> Protocol[T]:
@@ -107,18 +128,15 @@ def limited(protocol: Protocol[T], room: float, refusal: Exception) -> Protocol[
 
     All agents send sums of the same sizes, so all of them refuse the same one.
     """
-    reply: Any = None
-    while True:
-        try:
-            collective = protocol.send(reply)
-        except StopIteration as end:
-            found: T = end.value
-            return found
-        assert isinstance(collective, Sum), "only sums can be limited"
-        room -= collective.x.size
-        if room < 0:
+    left = room
+
+    def subtract(message: Sum) -> None:
+        nonlocal left
+        left -= message.x.size
+        if left < 0:
             raise refusal
-        reply = yield collective
+
+    return observed(protocol, subtract)
 
 
 def combined(protocols: Sequence[Protocol[T]]) -> Protocol[list[T]]:
@@ -129,14 +147,12 @@ def combined(protocols: Sequence[Protocol[T]]) -> Protocol[list[T]]:
         messages: dict[int, FloatArray] = {}
         released = True
         for k, reply in replies.items():
-            try:
-                collective = protocols[k].send(reply)
-            except StopIteration as stop:
-                results[k] = stop.value
-                continue
-            assert isinstance(collective, Sum), "only sums can be combined"
-            messages[k] = collective.x
-            released &= collective.released
+            step = _advanced(protocols[k], reply)
+            if isinstance(step, Sum):
+                messages[k] = step.x
+                released &= step.released
+            else:
+                results[k] = step.value
         if not messages:
             return [results[k] for k in range(len(protocols))]
         together = np.concatenate([message.ravel() for message in messages.values()])

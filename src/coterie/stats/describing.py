@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,14 +27,13 @@ from coterie.api.description import OTHER, ColumnSummary, Description, is_wide
 from coterie.data.preparation.prepared import Cells, cells_of, column_names
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.kernels.bins import first_edges
-from coterie.run.collectives import Protocol, Sum, combined
+from coterie.run.collectives import Protocol, Sum, combined, observed
 from coterie.run.groups import Part, allowed, released, without_few
 from coterie.run.site import Site
 from coterie.stats.categories import Category, category_counts
 from coterie.stats.moments import packed, unpacked
 from coterie.stats.quantiles import Quantiles, quantiles
 
-T = TypeVar("T")
 PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
 MOST_CATEGORIES = 50
 """Largest number of different values of a text column whose categories are sent. Of a column with
@@ -80,6 +79,10 @@ class _Room:
             return True
         self.notes.append(note)
         return False
+
+    def subtract(self, message: Sum) -> None:
+        """Subtract the numbers of a message that is sent."""
+        self.left -= message.x.size
 
 
 @dataclass(frozen=True)
@@ -282,25 +285,11 @@ def _categories(
     for k, name, own in columns:
         present = Cells(_present(own), own.texts)
         protocols.append(category_counts(name, present, wish.minimum, totals.text[k], site))
-    counted = yield from _within(room, combined(protocols))
+    counted = yield from observed(combined(protocols), room.subtract)
     found = {}
     for (k, _, _), (rows_of, rare) in zip(columns, counted, strict=True):
         found[k] = _written(rows_of, rare)
     return found
-
-
-def _within(room: _Room, protocol: Protocol[T]) -> Protocol[T]:
-    """Run a protocol of sums, and subtract the numbers that it sends from the room."""
-    reply: FloatArray | None = None
-    while True:
-        try:
-            collective = protocol.send(reply)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-        assert isinstance(collective, Sum)
-        room.left -= collective.x.size
-        reply = yield collective
 
 
 def _written(counted: dict[Category, int], rare: int) -> dict[str, int]:

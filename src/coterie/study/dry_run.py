@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -22,7 +23,7 @@ from coterie.networks import star
 from coterie.problems.problem import AnyProblem
 from coterie.run.agent import AgentForm
 from coterie.run.bill import Bill
-from coterie.run.collectives import Protocol
+from coterie.run.collectives import Protocol, alone, observed
 from coterie.run.disclosure import Case, Counts, Guard, spare_of
 from coterie.run.parties import Operation, Parties, Rounds
 from coterie.run.rounds import Outcome
@@ -150,15 +151,7 @@ class _Alone(Parties):
     ) -> T | None:
         self.declared(protocol)
         running = protocol(self.sites[0])
-        reply: Any = None
-        while True:
-            try:
-                collective: Any = running.send(reply)
-            except StopIteration as end:
-                found: T = end.value
-                return found
-            self.guard.check(running, collective)
-            reply = collective.x
+        return alone(observed(running, partial(self.guard.check, running)))
 
     def run_rounds(self, agents: Sequence[AgentForm[Any]], rounds: Rounds) -> Outcome:
         raise NotImplementedError("the rounds of a fit are counted by what methods declare")
