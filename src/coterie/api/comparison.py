@@ -116,7 +116,7 @@ def compare_model(
     found: Compared,
     certificate: Certificate,
     model: Any,
-    agents: Sequence[AgentForm[Any]],
+    agents: Sequence[AgentForm[AnyProblem]],
     points: Sequence[Point],
     answers: Answers,
 ) -> None:
@@ -134,7 +134,7 @@ def compare_model(
 
 
 def _own_numbers(
-    agents: Sequence[AgentForm[Any]], points: Sequence[Point], answers: Answers
+    agents: Sequence[AgentForm[AnyProblem]], points: Sequence[Point], answers: Answers
 ) -> list[float]:
     """The numbers of agents that their points do not depend on, where the model has some."""
     models = agents[0].problem.kind.models

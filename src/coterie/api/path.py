@@ -23,6 +23,7 @@ from coterie.api.solve import fit_together
 from coterie.data.archives import read_bytes, readable, write_atomically
 from coterie.errors import CorruptFile, InvalidProblem, UnknownName
 from coterie.numerics.arrays import FloatArray, digest, whole_number
+from coterie.numerics.losses import Fit
 from coterie.problems.problem import Problem
 from coterie.run.bill import Cost
 from coterie.run.settings import Placement, Settings
@@ -271,7 +272,7 @@ def _known_rule(rule: str) -> str:
 
 
 def path(
-    problem: Problem[Any],
+    problem: Problem[Fit],
     data: Any,
     strengths: Sequence[float] | None = None,
     *,
@@ -369,7 +370,7 @@ class Search:
 
 
 def path_of(
-    problem: Problem[Any], data: Any, search: Search, settings: Settings, offset: Any = None
+    problem: Problem[Fit], data: Any, search: Search, settings: Settings, offset: Any = None
 ) -> Path:
     """What `path` does, with settings that are made already."""
     check_strength(problem)

@@ -47,7 +47,7 @@ from coterie.networks import Network
 from coterie.numerics.threads import cores
 from coterie.problems import points_of
 from coterie.problems.models import AnyModel
-from coterie.problems.problem import AnyProblem
+from coterie.problems.problem import AnyProblem, K
 from coterie.run.agent import Agent, AgentForm, SummaryStatistics, with_data
 from coterie.run.certificate import Bound, Certificate, Participant, Point, sentence
 from coterie.run.certificate.bound import lower_bound
@@ -173,7 +173,7 @@ class Brought:
 
     certificate: Certificate
     problem: AnyProblem
-    as_agent: Callable[[Site], Agent[Any]]
+    as_agent: Callable[[Site], Agent[AnyProblem]]
     points: dict[int, Point]
     """The model and the dual vector of each party whose part is here."""
 
@@ -247,23 +247,22 @@ class Verify(Operation[Verification]):
 
 
 def proof_agent_form(
-    problem: AnyProblem,
+    problem: K,
     split: str,
     places: Sequence[Indices],
     network: Network | None,
     site: SiteForm,
-) -> AgentForm[Any]:
+) -> AgentForm[K]:
     """Make a party the agent of a proof, for a process that may not have its table."""
     site = replace(site, scratch={})
     return agent_form_at(site, problem, split, columns=places[site.index], network=network)
 
 
 def proof_agent(
-    problem: AnyProblem, split: str, places: Sequence[Indices], network: Network | None, site: Site
-) -> Agent[Any]:
+    problem: K, split: str, places: Sequence[Indices], network: Network | None, site: Site
+) -> Agent[K]:
     """Make a party the agent of a proof, where its table is."""
-    agent: Agent[Any] = with_data(proof_agent_form(problem, split, places, network, site))
-    return agent
+    return with_data(proof_agent_form(problem, split, places, network, site))
 
 
 def places_of(parties: Parties) -> list[Indices]:

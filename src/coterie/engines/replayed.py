@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from coterie.errors import InvalidProblem
 from coterie.networks import Network
 from coterie.numerics.threads import one_blas_thread
+from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent, with_data
 from coterie.run.bill import Bill
 from coterie.run.collectives import Collective, Protocol
@@ -66,7 +67,9 @@ class Replayed(InProcess):
             for (_, replies), reply in zip(errands, answers, strict=True):
                 replies.append(reply)
 
-    def gossip(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
+    def gossip(
+        self, agents: Sequence[Agent[AnyProblem]], states: list[Any], steps: Steps, t: int
+    ) -> list[Any]:
         """Refuse: between collectives no agent runs that could wake up."""
         raise InvalidProblem(
             "agents that wake up at times of their own cannot be replayed; use Spark(barrier=True)."

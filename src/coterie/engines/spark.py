@@ -38,6 +38,7 @@ from coterie.engines.spark_session import java_home, session, this_interpreter
 from coterie.engines.supervisor import Supervised, supervise
 from coterie.errors import CoterieError, InvalidData, InvalidInput, PartyLost
 from coterie.numerics.arrays import whole_number
+from coterie.problems.problem import AnyProblem
 from coterie.run.agent import AgentForm, left_there
 from coterie.run.bill import Bill
 from coterie.run.rounds import Outcome
@@ -361,7 +362,7 @@ class _Broadcast:
         return table
 
 
-def _left_there(agent: AgentForm[Any]) -> AgentForm[Any]:
+def _left_there(agent: AgentForm[AnyProblem]) -> AgentForm[AnyProblem]:
     """The agent without its table, which is sent at most once, and not with every job."""
     table = agent.data
     if isinstance(table, Table):

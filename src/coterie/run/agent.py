@@ -28,13 +28,13 @@ from coterie.numerics.local_loss import LEAST, Batch, LocalLoss, weighted_norm
 from coterie.numerics.losses import Loss
 from coterie.numerics.losses.shifted import Shifted
 from coterie.problems.low_rank.tasks import Means
-from coterie.problems.problem import P
+from coterie.problems.problem import AnyProblem, P
 from coterie.run.site import Site, SiteForm
 
 S = TypeVar("S", bound=SiteForm)
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-A = TypeVar("A", bound="Agent[Any]")
+A = TypeVar("A", bound="Agent[AnyProblem]")
 AT_ZERO = "at 0"
 """The name in an agent's scratch of its loss at a model of zeros."""
 
@@ -110,13 +110,13 @@ NOWHERE: FloatArray = np.empty(0)
 """Stands for a model where only scores are known; `Agent.at` puts a model in its place."""
 
 
-def form_batches(agents: Sequence[AgentForm[Any]]) -> None:
+def form_batches(agents: Sequence[AgentForm[AnyProblem]]) -> None:
     """Let small agents of equal size compute their losses in one `Batch`: before they are
     introduced, and again afterwards, because labels may be lowered.
     """
     if len(agents) < LEAST:
         return
-    alike: dict[Any, list[Agent[Any]]] = {}
+    alike: dict[Any, list[Agent[AnyProblem]]] = {}
     for agent in agents:
         agent.scratch.pop("batch", None)
         if isinstance(agent, Agent) and _may_join_a_batch(agent):
@@ -125,7 +125,7 @@ def form_batches(agents: Sequence[AgentForm[Any]]) -> None:
         _form_batch(members)
 
 
-def _form_batch(members: Sequence[Agent[Any]]) -> None:
+def _form_batch(members: Sequence[Agent[AnyProblem]]) -> None:
     """Let these agents of equal size compute in one `Batch`, if it can hold them."""
     tables = [agent.data.X for agent in members]
     most = members[0].problem.kind.local.most_in_batch
@@ -141,12 +141,12 @@ def _form_batch(members: Sequence[Agent[Any]]) -> None:
         agent.scratch.pop(AT_ZERO, None)  # the batch computes it from now on
 
 
-def changes_rows(agent: Agent[Any]) -> bool:
+def changes_rows(agent: Agent[AnyProblem]) -> bool:
     """Whether the introduction has lowered labels, or moved columns that are far from 0."""
     return agent.known.shift != 0.0 or isinstance(agent.centred, FarDesign)
 
 
-def _may_join_a_batch(agent: Agent[Any]) -> bool:
+def _may_join_a_batch(agent: Agent[AnyProblem]) -> bool:
     """Whether a batch can compute the loss of this agent."""
     table = agent.data
     if agent.problem.offset and not agent.moves_labels:

@@ -19,6 +19,7 @@ import numpy as np
 
 from coterie.numerics.arrays import Design, FloatArray
 from coterie.numerics.local_loss import Batch, BatchDesign, Together
+from coterie.problems.problem import AnyProblem
 from coterie.run.agent import NOWHERE, Agent, SummaryStatistics, remembered
 from coterie.run.certificate import Bound, Point
 from coterie.run.collectives import IndexArray, Protocol
@@ -26,14 +27,14 @@ from coterie.run.steps import Transport
 
 
 @dataclass(frozen=True)
-class BatchedAgent(Agent):
+class BatchedAgent(Agent[AnyProblem]):
     """Agents with tables of one shape, with the interface of one agent."""
 
-    members: Sequence[Agent] = ()
+    members: Sequence[Agent[AnyProblem]] = ()
     batch: Batch | None = None
 
     @classmethod
-    def of(cls, agents: Sequence[Agent], batch: Batch) -> BatchedAgent:
+    def of(cls, agents: Sequence[Agent[AnyProblem]], batch: Batch) -> BatchedAgent:
         """Return the batched agent of these agents, which are in the order of the batch."""
         known = {field.name: getattr(agents[0], field.name) for field in fields(Agent)}
         batch.scratch.setdefault("design", BatchDesign(batch.X, agents[0].design))
@@ -55,7 +56,7 @@ class BatchedAgent(Agent):
         return np.array([agent.own_rows for agent in self.members])
 
     @property
-    def parts(self) -> Sequence[Agent]:
+    def parts(self) -> Sequence[Agent[AnyProblem]]:
         return self.members
 
     @property
@@ -114,10 +115,10 @@ class BatchedAgent(Agent):
 class Batches:
     """All agents of a process: batched agents and single agents."""
 
-    def __init__(self, agents: Sequence[Agent], own: tuple[str, ...]):
+    def __init__(self, agents: Sequence[Agent[AnyProblem]], own: tuple[str, ...]):
         """Gather the agents. `own` names the fields of a State that members do not share."""
         self.own = own
-        self.agents = list[Agent]()
+        self.agents = list[Agent[AnyProblem]]()
         self.places = list[IndexArray]()
         for places in _by_batch(agents):
             members = [agents[place] for place in places]
@@ -128,7 +129,7 @@ class Batches:
     def introduce(
         self,
         transport: Transport,
-        protocol: Callable[[Agent], Protocol[SummaryStatistics]],
+        protocol: Callable[[Agent[AnyProblem]], Protocol[SummaryStatistics]],
         purpose: str,
     ) -> list[SummaryStatistics]:
         """Compute the summary statistics of each agent."""
@@ -175,7 +176,7 @@ class Batches:
     def prove(
         self,
         transport: Transport,
-        proof: Callable[[Agent, Any], Protocol[tuple[Bound, Point]]],
+        proof: Callable[[Agent[AnyProblem], Any], Protocol[tuple[Bound, Point]]],
         states: Sequence[Any],
     ) -> tuple[Bound, list[Point]]:
         """Compute the bound at these States, and the point of each agent."""
@@ -206,7 +207,7 @@ class Batches:
         return replace(states[0], **stacked)
 
 
-def _by_batch(agents: Sequence[Agent]) -> list[list[int]]:
+def _by_batch(agents: Sequence[Agent[AnyProblem]]) -> list[list[int]]:
     """Return the positions of the members of each batch, and of each single agent."""
     places_of: dict[int, list[int]] = {}
     for place, agent in enumerate(agents):
@@ -247,7 +248,7 @@ def _of_each(part: FloatArray | None, count: int) -> Sequence[Any]:
     return list(part)
 
 
-def batches_of(agents: Sequence[Agent], own: tuple[str, ...]) -> Batches | None:
+def batches_of(agents: Sequence[Agent[AnyProblem]], own: tuple[str, ...]) -> Batches | None:
     """Return the batches of these agents; None unless more than half of the agents are in one."""
     batched = sum("batch" in agent.scratch for agent in agents)
     if 2 * batched <= len(agents):

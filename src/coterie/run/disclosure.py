@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 
 from coterie.data.summary import TableSummary
+from coterie.problems.problem import AnyProblem
 
 if TYPE_CHECKING:
     from coterie.run.agent import Agent
@@ -55,7 +56,7 @@ class Case:
     """At all parties; None: they have not met."""
 
     @staticmethod
-    def of(agent: Agent[Any]) -> Case:
+    def of(agent: Agent[AnyProblem]) -> Case:
         """That of an agent."""
         card = TableSummary.of(agent.data, names=False)
         return Case(agent.problem, agent.split, card, agent.count, agent.secure_sums)

@@ -13,7 +13,7 @@ from coterie.data.keys import shortened
 from coterie.data.table import Indices
 from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray
-from coterie.problems.problem import AnyProblem
+from coterie.problems.problem import AnyProblem, K
 from coterie.run.agent import Agent, AgentForm, SummaryStatistics, with_data
 from coterie.run.certificate import Bound, Certificate, Participant, Point, certify, introduce
 from coterie.run.collectives import Protocol
@@ -73,30 +73,29 @@ def finish(
 
 def agent_at(
     site: Site,
-    problem: AnyProblem,
+    problem: K,
     split: str,
     *,
     columns: Indices | None = None,
     statistics: SummaryStatistics | None = None,
     network: Network | None = None,
-) -> Agent[Any]:
+) -> Agent[K]:
     """A party as an agent of that problem, where its table is; see `agent_form_at`."""
     form = agent_form_at(
         site, problem, split, columns=columns, statistics=statistics, network=network
     )
-    agent: Agent[Any] = with_data(form)
-    return agent
+    return with_data(form)
 
 
 def agent_form_at(
     site: SiteForm,
-    problem: AnyProblem,
+    problem: K,
     split: str,
     *,
     columns: Indices | None = None,
     statistics: SummaryStatistics | None = None,
     network: Network | None = None,
-) -> AgentForm[Any]:
+) -> AgentForm[K]:
     """A party as an agent of that problem.
 
     columns     the places of its columns among those of all parties
@@ -127,7 +126,7 @@ def introduced_again(problem: AnyProblem, split: str, site: Site) -> Protocol[Su
     most=lambda case: NO_MESSAGES,
 )
 def proven_again(
-    as_agent: Callable[[Site], Agent[Any]],
+    as_agent: Callable[[Site], Agent[AnyProblem]],
     points: Mapping[int, Point],
     radius: float | None,
     site: Site,

@@ -39,6 +39,7 @@ from coterie.engines import engine as find_engine
 from coterie.errors import InvalidData
 from coterie.networks import Network
 from coterie.numerics.threads import spread
+from coterie.problems.problem import AnyProblem
 from coterie.run.agent import AgentForm, numbers_held, with_data
 from coterie.run.bill import Bill
 from coterie.run.certificate import Point
@@ -180,7 +181,7 @@ class Parties(ABC):
         """Run a protocol, and return its result: None if only another party knows the result."""
 
     @abstractmethod
-    def run_rounds(self, agents: Sequence[AgentForm[Any]], rounds: Rounds) -> Outcome:
+    def run_rounds(self, agents: Sequence[AgentForm[AnyProblem]], rounds: Rounds) -> Outcome:
         """Run the rounds of a fit; `agents` are those of `sites`."""
 
     @abstractmethod
@@ -313,7 +314,7 @@ class Hosted(Parties):
         self.bill.restore(outcome.bill.state())
         return next((answer for answer in outcome.answers if answer is not None), None)
 
-    def run_rounds(self, agents: Sequence[AgentForm[Any]], rounds: Rounds) -> Outcome:
+    def run_rounds(self, agents: Sequence[AgentForm[AnyProblem]], rounds: Rounds) -> Outcome:
         setup = rounds.setup
         folder = setup.wanted.checkpoint
         saved = None if folder is None else Checkpoint(folder, rounds.identity())

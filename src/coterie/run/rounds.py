@@ -20,6 +20,7 @@ import numpy as np
 
 from coterie.errors import NumericalError, PartyLost, arithmetic, as_numerical
 from coterie.numerics.tuning import Tuning, tuned
+from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent, AgentForm, SummaryStatistics, changes_rows, form_batches
 from coterie.run.batch import Batches, batches_of
 from coterie.run.bill import Bill
@@ -51,7 +52,7 @@ from coterie.run.stopping import (
 from coterie.run.switching import Change, Switching
 
 T = TypeVar("T")
-F = TypeVar("F", bound=AgentForm[Any])
+F = TypeVar("F", bound=AgentForm[AnyProblem])
 Watch = Callable[[int, "Record | None"], object]
 """A function that a run calls with the round and the newest record, after every round and every
 certificate. If it returns True, the run stops.
@@ -164,7 +165,7 @@ class Conversation:
 
 @arithmetic()
 def run(
-    agents: Sequence[AgentForm[Any]],
+    agents: Sequence[AgentForm[AnyProblem]],
     steps: AnySteps,
     transport: Transport,
     limits: Limits,
@@ -219,7 +220,7 @@ def _evened(agent: F) -> F:
     return evened
 
 
-def _here(agents: Sequence[AgentForm[Any]]) -> list[Agent[Any]]:
+def _here(agents: Sequence[AgentForm[AnyProblem]]) -> list[Agent[AnyProblem]]:
     """The agents whose tables are here: none, if each collective is a job of its own."""
     return [agent for agent in agents if isinstance(agent, Agent)]
 
@@ -229,7 +230,7 @@ class RunLoop:
 
     def __init__(
         self,
-        agents: Sequence[AgentForm[Any]],
+        agents: Sequence[AgentForm[AnyProblem]],
         steps: AnySteps,
         transport: Transport,
         limits: Limits,
@@ -445,7 +446,7 @@ class RunLoop:
         return self.batches.take(self.transport, self.steps.round, states, self._own_round)
 
     def _step_of_all(
-        self, step: Callable[[Agent[Any], Any, int], Protocol[Any]], purpose: str
+        self, step: Callable[[Agent[AnyProblem], Any, int], Protocol[Any]], purpose: str
     ) -> list[Any]:
         """The States after all agents took this step."""
         # The States are passed on, not kept: a round then needs memory only for the arrays that it
@@ -526,7 +527,7 @@ class RunLoop:
     def _proven(self) -> tuple[Bound, list[Point]]:
         """The points of all agents, and the bound that they prove."""
         prove = partial(_prove, steps=self.steps, target=self.target)
-        if self.batches is not None and not self.agents[0].problem.loss.steep:
+        if self.batches is not None and not self.batches.agents[0].loss.steep:
             return self.batches.prove(self.transport, prove, self.states)
         members = zip(self.agents, self.states, strict=True)
         proofs = self.transport.take(prove, members, "proof")
@@ -700,7 +701,7 @@ class RunLoop:
 
 
 def _prove(
-    agent: Agent[Any], state: Any, steps: Steps, target: float
+    agent: Agent[AnyProblem], state: Any, steps: Steps, target: float
 ) -> Protocol[tuple[Bound, Point]]:
     """The point of an agent, and the certified bound of the points of all agents."""
     point = steps.point(agent, state)
@@ -708,14 +709,14 @@ def _prove(
 
 
 def _without_messages(
-    function: Callable[..., Point], agent: Agent[Any], *points: Point
+    function: Callable[..., Point], agent: Agent[AnyProblem], *points: Point
 ) -> Protocol[Point]:
     """A protocol without messages."""
     yield from ()
     return function(agent, *points)
 
 
-def _with_even_dual(agent: AgentForm[Any], point: Point) -> Point:
+def _with_even_dual(agent: AgentForm[AnyProblem], point: Point) -> Point:
     """A point with dual variables of the agent's own rows, as one with those of all rows in `data`;
     see `Local.evened`.
     """
@@ -724,7 +725,7 @@ def _with_even_dual(agent: AgentForm[Any], point: Point) -> Point:
     return replace(point, v=np.append(point.v, np.zeros(agent.data.n - agent.rows)))
 
 
-def _with_own_dual(agent: AgentForm[Any], point: Point) -> Point:
+def _with_own_dual(agent: AgentForm[AnyProblem], point: Point) -> Point:
     """The inverse of `_with_even_dual`."""
     if not agent.even or point.v is None:
         return point

@@ -223,12 +223,12 @@ def make_link(link: tuple[float, float] | None, in_memory: bool = False) -> Link
 
 def make_agents(
     tables: Sequence[Table],
-    problem: AnyProblem,
+    problem: K,
     split: str,
     graph: Network,
     seed: int,
     secure_sums: bool = False,
-) -> list[Agent[Any]]:
+) -> list[Agent[K]]:
     """An agent for each table."""
     places = zip(tables, columns_of(tables), strict=True)
     return [
@@ -241,12 +241,12 @@ def make_agent(
     index: int,
     table: AnyTable,
     columns: Indices,
-    problem: AnyProblem,
+    problem: K,
     split: str,
     graph: Network,
     seed: int,
     secure_sums: bool = False,
-) -> AgentForm[Any]:
+) -> AgentForm[K]:
     """One agent; split by features, its problem has the part of the penalty on its columns."""
     own = problem.restrict(columns) if split == "features" else problem.flattened(table.d)
     neighbours = () if graph.server else graph.neighbours(index)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, get_args, get_origin
 
 from coterie.numerics.arrays import FloatArray
+from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent, AgentForm
 from coterie.run.bill import Bill
 from coterie.run.certificate import Point
@@ -146,7 +147,7 @@ class Transport(typing.Protocol):
         """Publish a message for which others can `Ask`."""
 
     def gossip(
-        self, agents: Sequence[Agent[Any]], states: list[Any], steps: Steps, t: int
+        self, agents: Sequence[Agent[AnyProblem]], states: list[Any], steps: Steps, t: int
     ) -> list[Any]:
         """Run a round of agents that wake up one by one; return the States of all."""
 
@@ -162,7 +163,7 @@ class Transport(typing.Protocol):
 
     def roam(
         self,
-        agents: Sequence[Agent[Any]],
+        agents: Sequence[Agent[AnyProblem]],
         states: list[Any],
         steps: Steps,
         span: tuple[int, int],

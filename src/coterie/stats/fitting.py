@@ -23,7 +23,7 @@ from coterie.networks import Network
 from coterie.numerics.arrays import is_sparse, is_tensor
 from coterie.problems import points_of
 from coterie.problems.parts.data import Classes, by_rows, on_the_host
-from coterie.problems.problem import AnyProblem
+from coterie.problems.problem import AnyProblem, K
 from coterie.run.agent import AgentForm
 from coterie.run.certificate import Certificate, Participant, Point
 from coterie.run.disclosure import Case, discloses
@@ -110,7 +110,7 @@ class Ready(Generic[P]):
         """The same parties with a part of their rows; `part`: see `Parties.map`."""
         return replace(self, parties=self.parties.map(step, part=part).seen())
 
-    def known(self, problem: AnyProblem) -> AnyProblem:
+    def known(self, problem: K) -> K:
         """The problem for this data: with the classes, and with an offset if the data has one."""
         return with_offset(problem.with_classes(self.classes), self.parties.cards)
 

@@ -252,7 +252,7 @@ def mean_loss(
     return float(lost / total)
 
 
-def _losses_of_scores(agent: Agent[Any], scores: FloatArray) -> float:
+def _losses_of_scores(agent: Agent[AnyProblem], scores: FloatArray) -> float:
     losses: float = agent.loss.value(scores, agent.exact_labels, agent.data.weights)
     return losses
 

@@ -19,6 +19,7 @@ from coterie.data import Table
 from coterie.data.table import columns_of
 from coterie.errors import InvalidProblem
 from coterie.numerics.arrays import FloatArray
+from coterie.numerics.losses import Fit
 from coterie.problems import points_of
 from coterie.problems.parts.data import by_rows, on_the_host
 from coterie.problems.problem import AnyProblem, Problem
@@ -71,7 +72,7 @@ class FollowPath(Fitting[Followed]):
         mean_loss,
     )
 
-    problem: Problem[Any]
+    problem: Problem[Fit]
     strengths: tuple[float, ...] | None = None
     """None: as many as `count`, from the data."""
     count: int = COUNT
@@ -114,7 +115,7 @@ class FollowPath(Fitting[Followed]):
         assert found is not None, "every party learns the strengths"
         return found
 
-    def _results(self, ready: Ready[Parties], problems: Sequence[Problem[Any]]) -> list[Result]:
+    def _results(self, ready: Ready[Parties], problems: Sequence[Problem[Fit]]) -> list[Result]:
         """A result for each problem, each from the one before."""
         results: list[Result] = []
         for place, problem in enumerate(problems):
@@ -137,7 +138,7 @@ class FollowPath(Fitting[Followed]):
     def _fit(
         self,
         ready: Ready[Parties],
-        problem: Problem[Any],
+        problem: Problem[Fit],
         settings: Settings,
         results: Sequence[Result],
         **names: str,
@@ -173,7 +174,7 @@ class FollowPath(Fitting[Followed]):
     def _scores(
         self,
         ready: Ready[Parties],
-        problems: Sequence[Problem[Any]],
+        problems: Sequence[Problem[Fit]],
         results: Sequence[Result],
         folds: Folds,
     ) -> tuple[npt.NDArray[np.float64], Cost]:
@@ -212,14 +213,14 @@ def _on_the_host(site: Site) -> Table:
     return by_rows(on_the_host([site.data])[0])
 
 
-def _strength_of(problem: Problem[Any]) -> tuple[str, float]:
+def _strength_of(problem: Problem[Fit]) -> tuple[str, float]:
     """The name and the value of what a path varies."""
     settings = problem.penalty.settings()
     name = knob(settings)
     return name, float(settings[name])
 
 
-def _score(held_out: Ready[Parties], problem: Problem[Any], result: Result) -> float:
+def _score(held_out: Ready[Parties], problem: Problem[Fit], result: Result) -> float:
     """The mean loss on the rows that are kept back, at all parties."""
     parties = held_out.parties
     known = held_out.known(problem)

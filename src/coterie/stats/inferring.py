@@ -27,6 +27,7 @@ from coterie.api.result import Result
 from coterie.data import Table
 from coterie.errors import InvalidData
 from coterie.numerics.arrays import FloatArray
+from coterie.numerics.losses import Fit
 from coterie.problems.models import Model
 from coterie.problems.problem import AnyProblem, Problem
 from coterie.run.agent import SummaryStatistics
@@ -130,7 +131,7 @@ def matrices_of(kind: str) -> int:
 )
 def sums_for_model(
     problem: AnyProblem,
-    model: Model[Problem[Any]],
+    model: Model[Problem[Fit]],
     statistics: SummaryStatistics,
     asking: Asking,
     site: Site,
@@ -149,7 +150,7 @@ def sums_for_model(
 )
 def sums_for_robust(
     problem: AnyProblem,
-    model: Model[Problem[Any]],
+    model: Model[Problem[Fit]],
     statistics: SummaryStatistics,
     asking: Asking,
     site: Site,
@@ -175,7 +176,7 @@ def sums_for_robust(
 )
 def sums_for_clustered(
     problem: AnyProblem,
-    model: Model[Problem[Any]],
+    model: Model[Problem[Fit]],
     statistics: SummaryStatistics,
     asking: Asking,
     numbers: Sequence[Indices],
@@ -198,7 +199,7 @@ QUERIES: tuple[Any, ...] = (key_for_clusters, hashed_clusters, has_small_cluster
 
 def _summed(
     problem: AnyProblem,
-    model: Model[Problem[Any]],
+    model: Model[Problem[Fit]],
     statistics: SummaryStatistics,
     asking: Asking,
     site: Site,
@@ -269,7 +270,7 @@ class Infer(Operation[Inference]):
     )
 
     asked: Question
-    model: Model[Problem[Any]]
+    model: Model[Problem[Fit]]
     tolerance: float
     """The tolerance of the fit."""
     pooled: bool = False
@@ -389,7 +390,7 @@ def _of_data(result: Result, asked: Question, clusters: Any, data: Any) -> Infer
 
 
 def ready_to_infer(
-    parties: Hosted, model: Model[Problem[Any]], tolerance: float, asked: Question, clusters: Any
+    parties: Hosted, model: Model[Problem[Fit]], tolerance: float, asked: Question, clusters: Any
 ) -> tuple[Infer, Hosted]:
     """The operation, and the parties with the cluster of each of their rows. `clusters` has those
     of all rows.

@@ -51,6 +51,7 @@ from coterie.api.inference import Inference
 from coterie.choices import CORRECTIONS, KINDS, WEIGHTS
 from coterie.errors import InvalidData, InvalidProblem, UnknownName
 from coterie.numerics.arrays import FloatArray, as_number
+from coterie.numerics.losses import Fit
 from coterie.problems.models import Model
 from coterie.problems.parts.stats import has_standard_errors
 from coterie.problems.problem import AnyProblem, Problem
@@ -106,7 +107,7 @@ class Question:
         """Whether a weight counts as that many rows."""
         return self.weights in (None, "frequency")
 
-    def settled(self, problem: Problem, clusters: int, local: bool) -> Question:
+    def settled(self, problem: Problem[Fit], clusters: int, local: bool) -> Question:
         """The same question with a correction; `local`: whether CR2 can have the sums that it
         needs of each cluster.
         """
@@ -122,7 +123,7 @@ class Question:
         second_best = few and adjustable and not local
         return replace(self, correction=correction, second_best=second_best)
 
-    def _usual(self, problem: Problem, clusters: int, local: bool) -> str:
+    def _usual(self, problem: Problem[Fit], clusters: int, local: bool) -> str:
         stats_of = problem.kind.stats
         if self.kind == "model":
             return ""
@@ -138,7 +139,7 @@ class Question:
             return "CR1"
         return stats_of.usual_correction
 
-    def asking(self, model: Model[Problem[Any]], shared: tuple[int, ...] = ()) -> Asking:
+    def asking(self, model: Model[Problem[Fit]], shared: tuple[int, ...] = ()) -> Asking:
         """The sums that agents compute for this question."""
         adjusted = self.correction == "CR2"
         return Asking(self.kind, shared, self.counted, adjusted, units_of(model))
@@ -200,7 +201,7 @@ class Received:
 
 
 def summarised(
-    model: Model[Problem[Any]], tolerance: float, asked: Question, received: Received
+    model: Model[Problem[Fit]], tolerance: float, asked: Question, received: Received
 ) -> Inference:
     """The answer for a model that was fitted to that tolerance."""
     problem = model.problem
@@ -331,7 +332,7 @@ _INSTEAD = {
 """Advice for losses without standard errors."""
 
 
-def refuse_few_clusters(model: Model[Problem[Any]], count: int) -> None:
+def refuse_few_clusters(model: Model[Problem[Fit]], count: int) -> None:
     """Refuse fewer clusters than coefficients, and a single cluster."""
     needed = count_coefficients(model)
     if count < max(needed, 2):
@@ -342,7 +343,7 @@ def refuse_few_clusters(model: Model[Problem[Any]], count: int) -> None:
         )
 
 
-def count_coefficients(model: Model[Problem[Any]]) -> int:
+def count_coefficients(model: Model[Problem[Fit]]) -> int:
     """The number of coefficients with standard errors."""
     names, _ = model.problem.kind.stats.coefficients(model)
     return len(names)
@@ -389,7 +390,7 @@ def _refuse_unfinished(tolerance: float, distance: float) -> None:
 # -- numbers ---------------------------------------------------------------------------------------
 
 
-def units_of(model: Model[Problem[Any]]) -> FloatArray | None:
+def units_of(model: Model[Problem[Fit]]) -> FloatArray | None:
     """The matrix from the coefficients of prepared columns to those of raw units; None: they are
     equal.
     """
@@ -418,7 +419,7 @@ class Uncertainty:
 
 
 def _covariance(
-    problem: Problem,
+    problem: Problem[Fit],
     totals: Totals,
     names: tuple[str, ...],
     asked: Question,
@@ -459,7 +460,7 @@ def _covariance(
     return Uncertainty(symmetric, dispersion, degrees)
 
 
-def _correction(problem: Problem, asked: Question, n: float, k: int, clusters: int) -> float:
+def _correction(problem: Problem[Fit], asked: Question, n: float, k: int, clusters: int) -> float:
     """The factor of the sandwich."""
     correction = asked.correction
     if correction in ("HC0", "CR0"):
@@ -476,7 +477,12 @@ def _correction(problem: Problem, asked: Question, n: float, k: int, clusters: i
 
 
 def _degrees(
-    problem: Problem, asked: Question, n: float, k: int, clusters: int, adjusted: FloatArray | None
+    problem: Problem[Fit],
+    asked: Question,
+    n: float,
+    k: int,
+    clusters: int,
+    adjusted: FloatArray | None,
 ) -> FloatArray | None:
     """The degrees of freedom of t for every coefficient; None: tests are of z."""
     if asked.correction == "CR2":
@@ -492,7 +498,7 @@ def _degrees(
 # -- words -----------------------------------------------------------------------------------------
 
 
-def _about(model: Model[Problem[Any]], asked: Question, n: float, clusters: int) -> str:
+def _about(model: Model[Problem[Fit]], asked: Question, n: float, clusters: int) -> str:
     """Loss, kind and clusters, in words."""
     problem = model.problem
     reference = problem.kind.stats.reference(model)
@@ -505,7 +511,7 @@ def _about(model: Model[Problem[Any]], asked: Question, n: float, clusters: int)
 
 
 def _notes(
-    model: Model[Problem[Any]], asked: Question, totals: Totals, n: float, parties: int
+    model: Model[Problem[Fit]], asked: Question, totals: Totals, n: float, parties: int
 ) -> list[str]:
     """Notes on events, units and the meaning of weights."""
     problem = model.problem

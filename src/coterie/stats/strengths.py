@@ -25,9 +25,10 @@ import numpy as np
 
 from coterie.errors import InvalidProblem
 from coterie.numerics.arrays import FloatArray, as_number
+from coterie.numerics.losses import Fit
 from coterie.numerics.penalties import PENALTIES
 from coterie.numerics.penalties.ball import Ball
-from coterie.problems.problem import AnyProblem, Problem
+from coterie.problems.problem import AnyProblem, F, Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import introduce
 from coterie.run.collectives import Protocol
@@ -50,7 +51,7 @@ KNOBS = ("strength", "radius")
 """Settings that a path varies: the strength of a penalty, or the radius of a ball."""
 
 
-def with_strength(problem: Problem, strength: float) -> Problem:
+def with_strength(problem: Problem[F], strength: float) -> Problem[F]:
     """Return the problem with another strength of the penalty, or radius of the ball."""
     check_strength(problem)
     changed: Any = replace(problem.penalty, **{knob(problem.penalty.settings()): float(strength)})
@@ -72,7 +73,7 @@ def knob_of(penalty: str) -> str:
     )
 
 
-def check_strength(problem: Problem) -> None:
+def check_strength(problem: Problem[Fit]) -> None:
     """Refuse a problem whose penalty has no strength to choose."""
     if not any(hasattr(getattr(problem, "penalty", None), name) for name in KNOBS):
         what = problem.kind.report.words(problem)
@@ -94,7 +95,7 @@ def check_strengths(strengths: Sequence[float]) -> tuple[float, ...]:
     return tuple(map(float, strengths))
 
 
-def gradient_at_constant(agent: Agent) -> Protocol[FloatArray]:
+def gradient_at_constant(agent: Agent[AnyProblem]) -> Protocol[FloatArray]:
     """q: the gradient of the mean loss at coefficients of 0 and the best intercept, of an agent
     that was introduced.
     """
@@ -108,7 +109,7 @@ def gradient_at_constant(agent: Agent) -> Protocol[FloatArray]:
     most=most_of_introduction,
 )
 def grid_of_strengths(
-    problem: AnyProblem, count: int, seed: int, site: Site
+    problem: Problem[Fit], count: int, seed: int, site: Site
 ) -> Protocol[tuple[float, ...]]:
     """Compute a grid of `count` strengths for the data of all parties."""
     agent = replace(agent_at(site, problem, "samples"), seed=seed)
@@ -117,7 +118,7 @@ def grid_of_strengths(
     return grid(agent, q, count)
 
 
-def grid(agent: Agent, q: FloatArray, count: int = COUNT) -> tuple[float, ...]:
+def grid(agent: Agent[Problem[Fit]], q: FloatArray, count: int = COUNT) -> tuple[float, ...]:
     """Return `count` strengths with equal ratios, the largest first.
 
     `agent` has summary statistics, and all agents have the vector `q`.
@@ -136,7 +137,7 @@ def grid(agent: Agent, q: FloatArray, count: int = COUNT) -> tuple[float, ...]:
     return tuple(np.geomspace(top, ratio * top, count).tolist())
 
 
-def _least_with_zeros(problem: Problem, q: FloatArray) -> float | None:
+def _least_with_zeros(problem: Problem[Fit], q: FloatArray) -> float | None:
     """The least strength at which no coefficient is worth its price; None if there is none."""
 
     def zero(strength: float) -> bool:
@@ -154,7 +155,7 @@ def _least_with_zeros(problem: Problem, q: FloatArray) -> float | None:
     return high
 
 
-def _spread(agent: Agent) -> float:
+def _spread(agent: Agent[AnyProblem]) -> float:
     """√trace(S)."""
     known = agent.known
     if known.centre is not None:

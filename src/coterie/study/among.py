@@ -15,6 +15,7 @@ from coterie.api.describe import RAW
 from coterie.data import Table, read
 from coterie.data.summary import TableSummary
 from coterie.errors import InvalidInput
+from coterie.problems.problem import AnyProblem
 from coterie.run.agent import AgentForm
 from coterie.run.bill import Bill
 from coterie.run.collectives import Protocol
@@ -165,7 +166,7 @@ class Among(Parties):
         check_totals(self.session, transport)
         return found
 
-    def run_rounds(self, agents: Sequence[AgentForm[Any]], rounds: Rounds) -> Outcome:
+    def run_rounds(self, agents: Sequence[AgentForm[AnyProblem]], rounds: Rounds) -> Outcome:
         return take_rounds(self.session, self.account, self.reports, agents, rounds)
 
     def answers(self, questions: Sequence[Callable[[], T]]) -> list[T]:

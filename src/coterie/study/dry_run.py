@@ -153,7 +153,7 @@ class _Alone(Parties):
         running = protocol(self.sites[0])
         return alone(observed(running, partial(self.guard.check, running)))
 
-    def run_rounds(self, agents: Sequence[AgentForm[Any]], rounds: Rounds) -> Outcome:
+    def run_rounds(self, agents: Sequence[AgentForm[AnyProblem]], rounds: Rounds) -> Outcome:
         raise NotImplementedError("the rounds of a fit are counted by what methods declare")
 
     def answers(self, questions: Sequence[Callable[[], T]]) -> list[T]:

@@ -54,6 +54,7 @@ from coterie.methods import METHODS
 from coterie.numerics.arrays import digest
 from coterie.problems import answered_here, own_numbers, points_of
 from coterie.problems.models import load_model
+from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent, SummaryStatistics
 from coterie.run.certificate import Certificate
 from coterie.run.network import no_network
@@ -239,7 +240,9 @@ def _strength(certificate: Certificate) -> float:
     return float(penalty[knob(penalty)])
 
 
-def _compare(found: Compared, session: Session, files: Files, agent: Agent, classes: Any) -> None:
+def _compare(
+    found: Compared, session: Session, files: Files, agent: Agent[AnyProblem], classes: Any
+) -> None:
     """Compare this party's model and certificate with its own data and the study."""
     study, table, model, certificate = session.study, agent.data, files.model, files.certificate
     assert certificate is not None
@@ -275,7 +278,7 @@ def _compare(found: Compared, session: Session, files: Files, agent: Agent, clas
         _compare_others(found, study, files.folder, result)
 
 
-def _unproven(model: Any, agent: Agent) -> list[str]:
+def _unproven(model: Any, agent: Agent[AnyProblem]) -> list[str]:
     """Objections to parts of the model that no proof covers."""
     models, own = model.problem.kind.models, []
     if not models.settles and models.has_own_number(agent):

@@ -10,6 +10,7 @@ from typing import Any
 
 from coterie.engines.processes import VERSIONS
 from coterie.errors import PartyLost, ProtocolError
+from coterie.problems.problem import AnyProblem
 from coterie.run.agent import AgentForm
 from coterie.run.checkpoint import Checkpoint
 from coterie.run.parties import Rounds
@@ -41,7 +42,7 @@ def take_rounds(
     session: Session,
     account: Account,
     reports: Reports,
-    agents: Sequence[AgentForm[Any]],
+    agents: Sequence[AgentForm[AnyProblem]],
     rounds: Rounds,
 ) -> Outcome:
     """Take the rounds of a fit with this party's agent."""

@@ -29,6 +29,7 @@ import numpy as np
 
 from coterie.errors import NumericalError, ProtocolError
 from coterie.numerics.arrays import FloatArray, sealed
+from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent
 from coterie.run.bill import Bill
 from coterie.run.collectives import Ask, Publication
@@ -64,7 +65,9 @@ class BetweenProcesses(Gossip):
         """The x of each agent of this process as another process knows it, by (process, agent)."""
         self.open(Bill(self.network), self.network.agents)
 
-    def _seat(self, agents: Sequence[Agent], states: Sequence[Any], steps: Steps) -> list[int]:
+    def _seat(
+        self, agents: Sequence[Agent[AnyProblem]], states: Sequence[Any], steps: Steps
+    ) -> list[int]:
         """Register the agents of this process and their States, by their numbers."""
         local = [agent.index for agent in agents]
         self._agents = dict(zip(local, agents, strict=True))
@@ -165,7 +168,9 @@ class BetweenProcesses(Gossip):
 class DistributedGossip(BetweenProcesses):
     """One process's part of the gossip on the clock that all processes share."""
 
-    def run(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
+    def run(
+        self, agents: Sequence[Agent[AnyProblem]], states: list[Any], steps: Steps, t: int
+    ) -> list[Any]:
         """Run K wake-ups of the agents of all processes. Returns the States of the agents of this
         process.
         """

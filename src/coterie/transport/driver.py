@@ -15,6 +15,7 @@ import numpy as np
 from coterie.errors import InvalidNetwork, NumericalError, ProtocolError
 from coterie.numerics.arrays import FloatArray, Matrix, digest, sealed
 from coterie.numerics.threads import WORTH, spread
+from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent
 from coterie.run.bill import Bill
 from coterie.run.collectives import (
@@ -273,7 +274,9 @@ class Driver:
         )
         return RealTimeGossip(self.collectives, self.pace)
 
-    def gossip(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
+    def gossip(
+        self, agents: Sequence[Agent[AnyProblem]], states: list[Any], steps: Steps, t: int
+    ) -> list[Any]:
         """Run a round of agents that wake up one by one, in all processes.
 
         Returns the States of the agents of this process.
@@ -297,7 +300,7 @@ class Driver:
 
     def roam(
         self,
-        agents: Sequence[Agent],
+        agents: Sequence[Agent[AnyProblem]],
         states: list[Any],
         steps: Steps,
         span: tuple[int, int],

@@ -35,6 +35,7 @@ import numpy.typing as npt
 from coterie.errors import InvalidProblem, NumericalError, ProtocolError
 from coterie.numerics.arrays import FloatArray, as_number, sealed
 from coterie.numerics.kernels.boosting import weighted_rows
+from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent
 from coterie.run.bill import Bill
 from coterie.run.collectives import Ask, Publication
@@ -122,7 +123,7 @@ class Gossip:
         """Begin a run with this number of agents."""
         self.bill = bill
         self.count = agents
-        self._agents: Sequence[Agent[Any]] | dict[int, Agent[Any]] = ()
+        self._agents: Sequence[Agent[AnyProblem]] | dict[int, Agent[AnyProblem]] = ()
         self._states: list[Any] | dict[int, Any] = []
         self.sights = []
         self._board: FloatArray = np.empty((0, 0))
@@ -149,7 +150,7 @@ class Gossip:
     # -- a round -----------------------------------------------------------------------------------
 
     def run(
-        self, agents: Sequence[Agent[Any]], states: list[Any], steps: Steps, t: int
+        self, agents: Sequence[Agent[AnyProblem]], states: list[Any], steps: Steps, t: int
     ) -> list[Any]:
         """Run K wake-ups. Returns the States of all agents."""
         K = len(agents)

@@ -33,6 +33,7 @@ import numpy.typing as npt
 
 from coterie.errors import PartyLost, ProtocolError
 from coterie.numerics.arrays import FloatArray
+from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent
 from coterie.run.collectives import Ask, Publication
 from coterie.run.steps import Steps
@@ -73,7 +74,7 @@ class RealTimeGossip(BetweenProcesses):
 
     def stretch(
         self,
-        agents: Sequence[Agent],
+        agents: Sequence[Agent[AnyProblem]],
         states: Sequence[Any],
         steps: Steps,
         span: tuple[int, int],

@@ -8,9 +8,9 @@ messages, and the bill shows them under `proof`.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from coterie.errors import NumericalError
+from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent, SummaryStatistics
 from coterie.run.certificate.best import (
     Best,
@@ -41,14 +41,14 @@ __all__ = [
 ]
 
 
-def introduce(agent: Agent[Any]) -> Protocol[SummaryStatistics]:
+def introduce(agent: Agent[AnyProblem]) -> Protocol[SummaryStatistics]:
     """Compute the first sums: the amount of data, and the objective and its gradient at w = 0."""
     statistics: SummaryStatistics = yield from agent.problem.kind.proof.introduce(agent)
     return statistics
 
 
 def certify(
-    agent: Agent[Any], point: Point, target: float = 0.0, radius: float | None = ANY
+    agent: Agent[AnyProblem], point: Point, target: float = 0.0, radius: float | None = ANY
 ) -> Protocol[Bound]:
     """Compute the objective and a lower bound together with the others. Every agent gets the same
     `Bound`.

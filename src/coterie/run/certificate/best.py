@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from coterie.numerics.arrays import FloatArray
+from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent, AgentForm
 from coterie.run.certificate.bound import Bound, Point
 
@@ -84,12 +85,12 @@ def _better(new: Bound, old: Bound) -> bool:
     return new.gap <= old.gap
 
 
-def is_as_people_know_it(agent: AgentForm[Any], point: Point) -> bool:
+def is_as_people_know_it(agent: AgentForm[AnyProblem], point: Point) -> bool:
     """Whether `as_people_know_it` leaves the point as it is; this needs no data."""
     return agent.raised(point.w) is point.w and not agent.problem.kind.models.has_own_number(agent)
 
 
-def as_people_know_it(agent: Agent[Any], point: Point) -> Point:
+def as_people_know_it(agent: Agent[AnyProblem], point: Point) -> Point:
     """A point of a run with the intercept for labels as they were given, and with its `own_number`.
 
     Rounding that intercept changes the gradients: a dual that is not written down would not be the
@@ -103,17 +104,17 @@ def as_people_know_it(agent: Agent[Any], point: Point) -> Point:
     return replace(point, own=models.own_number(agent, w))
 
 
-def with_dual(agent: Agent, point: Point) -> Point:
+def with_dual(agent: Agent[AnyProblem], point: Point) -> Point:
     """A point with a dual, wherever it comes from."""
     return replace(point, v=_dual(agent, point))
 
 
-def paired(agent: Agent, low: Point, high: Point) -> Point:
+def paired(agent: Agent[AnyProblem], low: Point, high: Point) -> Point:
     """The model of one point with the dual of another, to be certified together."""
     return Point(low.w, _dual(agent, high), low.kept)
 
 
-def _dual(agent: Agent, point: Point) -> FloatArray | None:
+def _dual(agent: Agent[AnyProblem], point: Point) -> FloatArray | None:
     """The dual of a point; the gradients at its model if it has no dual."""
     if point.v is not None:
         return point.v

@@ -22,6 +22,7 @@ import numpy as np
 from coterie.errors import InvalidData
 from coterie.numerics.arrays import FloatArray, shared_result
 from coterie.numerics.local_loss import side_by_side
+from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent, SummaryStatistics
 from coterie.run.collectives import Protocol, Sum, alone
 from coterie.run.disclosure import discloses
@@ -596,7 +597,7 @@ def _constants(agent: Agent, constant: float) -> dict[str, Any]:
 
 
 def lengths_of_start(
-    agent: Agent[Any],
+    agent: Agent[AnyProblem],
     total: float,
     losses: float,
     squares: float,
