@@ -117,6 +117,16 @@ def test_spark_without_barrier_stages_is_like_one_process(on_spark):
     assert_alike(summary(found), summary(co.solve(cluster_cases.LINEAR, data, **few)))
 
 
+@needs("spark")
+def test_a_description_without_barrier_stages_is_like_one_process(on_spark):
+    X = cluster_cases.X
+    data = [co.Table(X[:20]), co.Table(X[20:])]
+    found = co.describe(data, engine=replace(on_spark, barrier=False))
+    expected = co.describe(data)
+    assert found.summary() == expected.summary()
+    assert found.bill.state() == expected.bill.state()
+
+
 @needs("mpi")
 @pytest.mark.parametrize("name", names())
 def test_mpi_is_like_one_process(name, on_mpi):

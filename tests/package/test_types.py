@@ -16,19 +16,31 @@ import pytest
 
 import coterie as co
 from coterie.data.remote_table import RemoteTable
+from coterie.engines import Run
+from coterie.networks import star
 from coterie.numerics.arrays import FloatArray
 from coterie.problems.linear.model import LinearModel
 from coterie.problems.low_rank.model import LowRankModel
 from coterie.problems.models import AnyModel
 from coterie.problems.personal.model import PersonalModel
-from coterie.run.agent import with_data
+from coterie.problems.problem import AnyProblem
+from coterie.run.agent import forms_of_agents, with_data
 from coterie.run.collectives import Sum
 from coterie.run.disclosure import WEIGHTED_ROWS, Disclosure
-from coterie.run.site import site_of
+from coterie.run.rounds import Conversation
+from coterie.run.settings import Limits
+from coterie.run.setup import make_agent
+from coterie.run.site import Site, site_of
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((40, 3))
 Y = np.where(X[:, 0] > 0, 1.0, -1.0)
+
+
+def rows_of_all(site: Site) -> co.Protocol[FloatArray]:
+    """The number of rows of all parties."""
+    rows: FloatArray = yield Sum(np.array([float(site.data.n)]))
+    return rows
 
 
 def test_a_problem_gives_a_model_with_coefficients(tmp_path: Path) -> None:
@@ -63,6 +75,26 @@ def test_a_number_of_a_table_at_a_worker_is_a_type_error() -> None:
         form.data.y  # type: ignore[union-attr]  # noqa: B018
     assert_type(with_data(form).data, co.Table)
     assert with_data(form).data.X is X
+
+
+def test_a_number_behind_the_agents_of_a_run_is_a_type_error() -> None:
+    table = co.Table(X, Y)
+    remote = RemoteTable.of(table, lambda: table)
+    sites = [site_of(0, 2, remote), site_of(1, 2, table)]
+    run = Run(sites, Conversation(rows_of_all), star(2), Limits())
+    assert_type(run.agents[0].data, co.Table | RemoteTable)
+    with pytest.raises(AttributeError):
+        run.agents[0].data.X  # type: ignore[union-attr]  # noqa: B018
+    with pytest.raises(AttributeError):
+        run.agents[1].problem  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AssertionError, match="only agents take rounds"):
+        forms_of_agents(run.agents)
+    problem = co.Problem("squared")
+    agent = make_agent(0, remote, np.arange(table.d), problem, "samples", star(1), 0)
+    assert_type(agent.problem, co.Problem)
+    (form,) = forms_of_agents([agent])
+    assert_type(form.data, co.Table | RemoteTable)
+    assert_type(form.problem, AnyProblem)
 
 
 def test_a_personal_problem_gives_a_model_of_every_user() -> None:

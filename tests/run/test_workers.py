@@ -16,9 +16,11 @@ import scipy.sparse as sp
 import coterie as co
 from coterie.data.remote_table import NotHere, RemoteTable, keeping
 from coterie.errors import CoterieError, InvalidData
+from coterie.networks import star
 from coterie.numerics.threads import one_blas_thread
-from coterie.run.agent import with_data
-from coterie.run.site import Site, site_of
+from coterie.run.agent import AgentForm, left_there, with_data
+from coterie.run.setup import make_agent
+from coterie.run.site import Site, SiteForm, site_of
 from tests.harness.threads import Threads
 from tests.harness.worker_cases import (
     FEW,
@@ -359,6 +361,21 @@ def test_a_site_has_a_table_only_where_the_table_is():
     assert site.data is table
     assert (site.index, site.count) == (1, 2)
     assert with_data(site) is site
+
+
+def test_a_site_whose_table_is_left_at_a_worker_stays_a_site():
+    """A conversation runs on sites, so an engine leaves the tables of sites at workers, too."""
+    table = co.Table(X, NUMBERS)
+    remote = RemoteTable.of(table, functools.partial(same, table))
+    site = site_of(1, 2, table, secure_sums=True)
+    form = left_there(site, remote)
+    assert type(form) is SiteForm
+    assert (form.index, form.count, form.secure_sums) == (1, 2, True)
+    assert with_data(form).data is table
+    agent = make_agent(1, table, np.arange(table.d), co.Problem("squared"), "samples", star(2), 0)
+    form = left_there(agent, remote)
+    assert type(form) is AgentForm
+    assert form.data is remote
 
 
 # -- real processes --------------------------------------------------------------------------------

@@ -15,11 +15,13 @@ from coterie.errors import InvalidData
 from coterie.installation import extra_command
 from coterie.networks import Network
 from coterie.numerics.threads import cores
+from coterie.run.agent import forms_of_agents
 from coterie.run.certificate import Point
 from coterie.run.checkpoint import Checkpoint
 from coterie.run.rounds import Control, Conversation, Keep, Outcome, Start, Watch, never, unwatched
 from coterie.run.rounds import run as take_rounds
 from coterie.run.settings import Limits
+from coterie.run.site import SiteForm
 from coterie.run.steps import Steps, Transport
 from coterie.run.switching import Switching
 
@@ -30,8 +32,8 @@ T = TypeVar("T")
 class Run:
     """A run, as an engine gets it."""
 
-    agents: Sequence[Any]
-    """An `AgentForm` of each party; for a `Conversation`, a `SiteForm` suffices."""
+    agents: Sequence[SiteForm]
+    """A `SiteForm` of each party for a `Conversation`, and an `AgentForm` for rounds."""
     steps: Steps | Switching | Conversation
     network: Network
     limits: Limits
@@ -60,9 +62,10 @@ class Run:
         """
         if isinstance(self.steps, Conversation):
             return self.steps.on(self.agents, transport, self.sent)
+        agents = forms_of_agents(self.agents)
         start = Start(self.checkpoint, self.warm, self.sent)
         control = Control(stop_wished, self.watch, keep)
-        return take_rounds(self.agents, self.steps, transport, self.limits, start, control)
+        return take_rounds(agents, self.steps, transport, self.limits, start, control)
 
 
 class Engine(ABC):

@@ -10,13 +10,15 @@ from dataclasses import replace
 from types import FrameType
 from typing import Any, ClassVar
 
+from coterie.data import Table
 from coterie.data.remote import Rows
 from coterie.engines.engine import Engine, Run
 from coterie.numerics.arrays import is_tensor, whole_number
 from coterie.numerics.threads import cores, one_blas_thread
-from coterie.run.agent import numbers_held
+from coterie.run.agent import AgentForm, numbers_held
 from coterie.run.bill import Bill
 from coterie.run.rounds import Outcome
+from coterie.run.site import SiteForm
 from coterie.transport.gossip import Gossip
 from coterie.transport.in_process import InProcess
 
@@ -59,11 +61,8 @@ class Local(Engine):
             run.network, Bill(run.network), run.names, self.gossip, run.secure_sums, numbers
         )
         if self.secrets:
-            agents = [
-                replace(agent, secret=one)
-                for agent, one in zip(run.agents, self.secrets, strict=True)
-            ]
-            run = replace(run, agents=agents)
+            sites = zip(run.agents, self.secrets, strict=True)
+            run = replace(run, agents=[_with_secret(site, one) for site, one in sites])
         with self.cores(), self._blas(run), ctrl_c() as pressed:
             return run.on(transport, pressed.is_set)
 
@@ -71,10 +70,21 @@ class Local(Engine):
         """With a GPU, one thread factors matrices that are small enough for the host: to wake
         others takes longer.
         """
-        gpu = all(is_tensor(agent.data.X) and agent.data.X.is_cuda for agent in run.agents)
-        if gpu:
+        if all(_is_on_gpu(site) for site in run.agents):
             return one_blas_thread()
         return nullcontext()
+
+
+def _with_secret(site: SiteForm, secret: bytes) -> SiteForm:
+    """The agent with the seed of its private random numbers; a site draws none."""
+    if isinstance(site, AgentForm):
+        return replace(site, secret=secret)
+    return site
+
+
+def _is_on_gpu(site: SiteForm) -> bool:
+    table = site.data
+    return isinstance(table, Table) and is_tensor(table.X) and bool(table.X.is_cuda)
 
 
 @contextmanager

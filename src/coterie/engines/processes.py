@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from coterie.engines.engine import Run
 from coterie.errors import (
@@ -29,6 +29,7 @@ from coterie.run.bill import Bill
 from coterie.run.certificate import Point
 from coterie.run.checkpoint import Checkpoint
 from coterie.run.rounds import Control, Keep, Outcome, Watch, never, unwatched
+from coterie.run.site import SiteForm
 from coterie.run.steps import Transport
 from coterie.transport.driver import Driver
 from coterie.transport.layout import Layout
@@ -121,7 +122,7 @@ class ProcessSpec:
     """One process of a run: its agents, with their data, and the points at which they start."""
 
     process: int
-    agents: tuple[Any, ...]
+    agents: tuple[SiteForm, ...]
     warm: tuple[Point, ...] | None
 
 

@@ -38,10 +38,10 @@ from coterie.engines.spark_session import java_home, session, this_interpreter
 from coterie.engines.supervisor import Supervised, supervise
 from coterie.errors import CoterieError, InvalidData, InvalidInput, PartyLost
 from coterie.numerics.arrays import whole_number
-from coterie.problems.problem import AnyProblem
-from coterie.run.agent import AgentForm, left_there
+from coterie.run.agent import left_there
 from coterie.run.bill import Bill
 from coterie.run.rounds import Outcome
+from coterie.run.site import SiteForm
 
 T = TypeVar("T")
 
@@ -362,12 +362,12 @@ class _Broadcast:
         return table
 
 
-def _left_there(agent: AgentForm[AnyProblem]) -> AgentForm[AnyProblem]:
-    """The agent without its table, which is sent at most once, and not with every job."""
-    table = agent.data
+def _left_there(site: SiteForm) -> SiteForm:
+    """The site without its table, which is sent at most once, and not with every job."""
+    table = site.data
     if isinstance(table, Table):
         table = RemoteTable.of(table, _Broadcast(session().sparkContext.broadcast(table)))
-    return left_there(agent, table)
+    return left_there(site, table)
 
 
 # -- data in the partitions of a DataFrame ---------------------------------------------------------

@@ -72,9 +72,20 @@ def with_data(site: SiteForm) -> Site:
     return _made(Agent, site, data)
 
 
-def left_there(agent: AgentForm[P], data: RemoteTable) -> AgentForm[P]:
-    """The agent as a driver knows it, whose table is at a worker."""
-    return _made(AgentForm, agent, data)
+def forms_of_agents(sites: Sequence[SiteForm]) -> list[AgentForm[AnyProblem]]:
+    """The same parties, for code that takes rounds: each of them is an agent."""
+    found = []
+    for site in sites:
+        assert isinstance(site, AgentForm), "only agents take rounds; a site runs a Conversation"
+        found.append(site)
+    return found
+
+
+def left_there(site: SiteForm, data: RemoteTable) -> SiteForm:
+    """The site or agent as a driver knows it, whose table is at a worker."""
+    if isinstance(site, AgentForm):
+        return _made(AgentForm, site, data)
+    return _made(SiteForm, site, data)
 
 
 def _made(kind: type[S], site: SiteForm, data: AnyTable) -> S:

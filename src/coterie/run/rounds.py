@@ -38,7 +38,7 @@ from coterie.run.certificate import (
 from coterie.run.checkpoint import Checkpoint, Snapshot
 from coterie.run.collectives import Protocol
 from coterie.run.settings import Limits
-from coterie.run.site import SiteForm
+from coterie.run.site import Site, SiteForm
 from coterie.run.statuses import Status
 from coterie.run.steps import Steps, Transport
 from coterie.run.stopping import (
@@ -137,10 +137,8 @@ class Conversation:
     certified.
     """
 
-    protocol: Callable[[Any], Protocol[Any]]
-    """Of a `Site` or an `Agent`; for engines with several processes, a function of a module, or a
-    `partial` of one.
-    """
+    protocol: Callable[[Site], Protocol[Any]]
+    """For engines with several processes, a function of a module, or a `partial` of one."""
     purpose: str = "rounds"
     """The purpose that the bill lists it under."""
     asynchronous: ClassVar[bool] = False
