@@ -76,21 +76,13 @@ def pytest_collection_modifyitems(config, items):
 
 
 @pytest.fixture
-def shell(monkeypatch, capsys, tmp_path):
+def shell(monkeypatch, tmp_path):
     """The command line, in this process and an empty folder: its exit code, its output and its
     errors.
     """
-    from coterie import cli
+    from tests.harness.shell import shell as command
 
     monkeypatch.chdir(tmp_path)
-
-    def command(*words):
-        monkeypatch.setattr(sys, "argv", ["coterie", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
-
     return command
 
 

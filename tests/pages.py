@@ -30,7 +30,6 @@ import contextlib
 import io
 import os
 import re
-import shlex
 import shutil
 import sys
 import tempfile
@@ -40,7 +39,7 @@ from functools import cache
 from pathlib import Path
 from unittest import mock
 
-from coterie import cli
+from tests.harness.shell import shell_line
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -247,8 +246,8 @@ def run(page: Path, folder: Path) -> Iterator[Outcome]:
             elif block.language in ("console", "bash"):
                 for command, expected in commands(block):
                     if command.startswith("coterie"):
-                        code, text = run_command(command)
-                        yield Outcome(block, command, text, expected, code)
+                        ended = shell_line(command)
+                        yield Outcome(block, command, ended.output, expected, ended.exit_code)
 
 
 @contextlib.contextmanager
@@ -266,23 +265,6 @@ def pictures(page: Path) -> list[str]:
     return re.findall(
         r'\.savefig\("([^"]+)"\)', "".join(block.text for block in blocks(page) if block.runs)
     )
-
-
-def run_command(command: str) -> tuple[int, str]:
-    """How a command of ours ends, and what it prints."""
-    out, err = io.StringIO(), io.StringIO()
-    with (
-        mock.patch.object(sys, "argv", shlex.split(command)),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
-        try:
-            cli.main()
-        except SystemExit as ended:
-            code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-        else:
-            code = 0
-    return code, out.getvalue() + err.getvalue()
 
 
 def refresh(page: Path) -> list[str]:

@@ -11,11 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import chi2_contingency
-from typer.testing import CliRunner
 
 import coterie as co
 from coterie.api.describe import RAW, raw_columns
-from coterie.cli import app
 from coterie.errors import CorruptFile, InvalidData, InvalidInput, PartyLost
 from coterie.run.groups import small
 from coterie.run.site import Rules, Site
@@ -25,6 +23,7 @@ from coterie.study.disclosure import disclosure
 from coterie.study.party import read_own
 from coterie.study.study import load_party
 from tests.harness.parties import ANYTHING, NAMES, together, write_study
+from tests.harness.shell import shell
 from tests.harness.wire import bytes_of
 
 RNG = np.random.default_rng(4)
@@ -40,7 +39,6 @@ FRAME = pd.DataFrame(
 FRAME.loc[::17, "city"] = None
 PARTS = [FRAME[:200], FRAME[200:420], FRAME[420:]]
 BY = ("city", "stage")
-SHELL = CliRunner()
 
 
 def pooled_rows(frames=PARTS):
@@ -175,7 +173,7 @@ def test_the_command_and_the_file(tmp_path):
     paths = [str(tmp_path / f"{name}.csv") for name in NAMES]
     options = ["--rows", "city", "--columns", "stage", "--minimum", "5"]
     file = tmp_path / "found.json"
-    ran = SHELL.invoke(app, ["crosstab", *paths, *options, "--json", "-o", str(file)])
+    ran = shell("crosstab", *paths, *options, "--json", "-o", str(file))
     assert ran.exit_code == 0, ran.output
     expected = co.crosstab(PARTS, *BY, minimum=5)
     told = json.loads(ran.output)
@@ -183,7 +181,7 @@ def test_the_command_and_the_file(tmp_path):
         [None if np.isnan(x) else x for x in row] for row in expected.counts.tolist()
     ]
     assert str(co.Crosstab.load(file)) == str(expected)
-    assert str(expected) in SHELL.invoke(app, ["crosstab", *paths, *options]).output
+    assert str(expected) in shell("crosstab", *paths, *options).output
     file.write_text("{}")
     with pytest.raises(CorruptFile):
         co.Crosstab.load(file)

@@ -13,14 +13,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from typer.testing import CliRunner
 
 import coterie as co
-from coterie.cli import app
 from coterie.errors import CorruptFile, InvalidData, InvalidInput, PartyLost, Refused
 from coterie.study.description import describe_together
 from coterie.study.study import load_party
 from tests.harness.parties import ANYTHING, NAMES, together, write_study
+from tests.harness.shell import shell
 
 RNG = np.random.default_rng(2)
 N = 300
@@ -39,7 +38,6 @@ FRAME.loc[::9, "dose"] = np.nan
 FRAME.loc[4::10, "city"] = None
 PARTS = [FRAME[:100], FRAME[100:220], FRAME[220:]]
 NUMBERS = ["age", "visits", "pressure", "dose"]
-SHELL = CliRunner()
 
 
 def check(found, frame, minimum=1):
@@ -167,9 +165,7 @@ def files(tmp_path):
 def test_the_command_and_the_file(files):
     paths = [str(files / f"{name}.csv") for name in ("north", "south", "west")]
     options = ["--target", "ill", "--leave-out", "name", "--per-party"]
-    ran = SHELL.invoke(
-        app, ["describe", *paths, *options, "--json", "-o", str(files / "found.json")]
-    )
+    ran = shell("describe", *paths, *options, "--json", "-o", str(files / "found.json"))
     assert ran.exit_code == 0, ran.output
     told = json.loads(ran.output)
     assert [column["name"] for column in told["columns"]] == [
@@ -178,12 +174,12 @@ def test_the_command_and_the_file(files):
     saved = co.Description.load(files / "found.json")
     assert str(saved) == str(co.describe(paths, target="ill", leave_out=["name"], per_party=True))
     assert list(saved.parties) == ["north", "south", "west"]
-    text = SHELL.invoke(
-        app, ["describe", *paths, "--target", "ill", "--quantiles", "0.5", "--no-correlation"]
+    text = shell(
+        "describe", *paths, "--target", "ill", "--quantiles", "0.5", "--no-correlation"
     ).output
     assert "50%" in text
     assert "Correlation" not in text
-    assert SHELL.invoke(app, ["describe", *paths, "--quantiles", "half"]).exit_code == 2
+    assert shell("describe", *paths, "--quantiles", "half").exit_code == 2
     (files / "found.json").write_text("{}")
     with pytest.raises(CorruptFile):
         co.Description.load(files / "found.json")
@@ -252,8 +248,8 @@ def test_columns_of_other_parties_are_told_only_where_a_policy_says_so(tmp_path)
 def test_the_command_with_a_party(tmp_path):
     write_parts(tmp_path)
     party = str(tmp_path / "ada" / "party.toml")
-    refused = SHELL.invoke(app, ["describe", party])
-    assert "you have not approved this page" in str(refused.exception)
+    refused = shell("describe", party)
+    assert "you have not approved this page" in refused.text
     assert "what ada sends for `coterie describe`" in refused.output
     own, _ = load_party(party)
     PARTS[0].drop(columns="name").to_csv(own.data, index=False)
@@ -262,7 +258,7 @@ def test_the_command_with_a_party(tmp_path):
             pool.submit(describe_together, *load_party(tmp_path / n / "party.toml"), consent=True)
             for n in NAMES[1:]
         ]
-        ran = SHELL.invoke(app, ["describe", party, "--yes", "--json"])
+        ran = shell("describe", party, "--yes", "--json")
         assert others[0].result().rows == N
     assert json.loads(ran.stdout.splitlines()[-1])["rows"] == N
 
@@ -329,9 +325,7 @@ def test_intervals_are_the_same_in_text_json_and_files(tmp_path):
     assert str(co.Description.load(found.save(tmp_path / "description.json"))) == str(found)
     frame.to_csv(tmp_path / "few.csv", index=False)
     told = json.loads(
-        SHELL.invoke(
-            app, ["describe", str(tmp_path / "few.csv"), "--minimum", "5", "--json"]
-        ).output
+        shell("describe", str(tmp_path / "few.csv"), "--minimum", "5", "--json").output
     )
     column = told["columns"][0]
     unknown = [k for k, value in enumerate(column["quantiles"]) if value is None]

@@ -14,16 +14,15 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
-from typer.testing import CliRunner
 
 import coterie as co
-from coterie.cli import app
 from coterie.errors import CorruptFile, InvalidData, InvalidInput, InvalidProblem, UnknownName
 from coterie.networks import star
 from coterie.run.bill import Bill
 from coterie.run.collectives import alone
 from coterie.stats.curves import Curve, curves
 from coterie.transport.in_process import InProcess
+from tests.harness.shell import shell
 
 RNG = np.random.default_rng(5)
 N = 600
@@ -42,7 +41,6 @@ LABELS |= dict.fromkeys(("huber", "absolute", "quantile"), LABELS["squared"])
 LABELS |= dict.fromkeys(("hinge", "squared_hinge"), LABELS["logistic"])
 WEIGHTS = RNG.integers(1, 4, N).astype(float)
 HALF = N // 2
-SHELL = CliRunner()
 
 
 COEF = np.array([0.9, -0.6, 0.3, 0.1])
@@ -465,10 +463,6 @@ def test_it_is_saved_printed_and_read_again(tmp_path):
     assert "below" in str(again)
 
 
-def shell(*arguments):
-    return SHELL.invoke(app, list(map(str, arguments)))
-
-
 @pytest.fixture
 def files(tmp_path):
     frame = pd.DataFrame(X, columns=list("abcd")).assign(ill=LABELS["logistic"], ward="w")
@@ -590,10 +584,10 @@ def test_a_share_is_held_out(files):
     ]
     assert held == [120, 120]
     wrong = shell("fit", files / "north.csv", *options, "--test", "2", "-o", files / "answer")
-    assert "between 0 and 1" in str(wrong.exception)
+    assert "between 0 and 1" in wrong.text
     wrong = shell(
         "fit", files / "north.csv", *options, "--test", "nowhere.csv", "-o", files / "answer"
     )
-    assert "does not exist" in str(wrong.exception)
+    assert "does not exist" in wrong.text
     wrong = shell("fit", files / "north.csv", "--target", "ill", "--users", "ward", "--test", "0.2")
-    assert "leave it out for a model per user" in str(wrong.exception)
+    assert "leave it out for a model per user" in wrong.text

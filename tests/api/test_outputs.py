@@ -10,10 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import coterie as co
-from coterie.cli import app
+from tests.harness.shell import shell
 
 RNG = np.random.default_rng(4)
 FRAME = pd.DataFrame({"age": RNG.normal(50, 12, 120), "dose": RNG.normal(2e-3, 1e-3, 120)})
@@ -77,8 +76,8 @@ def test_the_shell_says_it_too(tmp_path):
         "-o",
         str(tmp_path / "out"),
     ]
-    assert "modelled class: control (reference: case)" in CliRunner().invoke(app, ask).output
-    told = json.loads(CliRunner().invoke(app, [*ask, "--json"]).output.splitlines()[-1])
+    assert "modelled class: control (reference: case)" in shell(*ask).output
+    told = json.loads(shell(*ask, "--json").output.splitlines()[-1])
     events = f"events: {(FRAME.group == 'control').sum()} of 120"
     assert told["notes"][:2] == ["modelled class: control (reference: case)", events]
     assert told["intercept"] is True

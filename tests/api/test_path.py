@@ -19,15 +19,15 @@ from sklearn.linear_model import (
     PoissonRegressor,
 )
 from sklearn.metrics import log_loss
-from typer.testing import CliRunner
 
 import coterie as co
-from coterie.cli import app
+from coterie.commands.exit_codes import REFUSED
 from coterie.engines import Engine
 from coterie.engines.local import Local
 from coterie.engines.processes import with_data
-from coterie.errors import CorruptFile, InvalidData, InvalidInput, InvalidProblem, UnknownName
+from coterie.errors import CorruptFile, InvalidData, InvalidProblem, UnknownName
 from coterie.run.bill import Cost
+from tests.harness.shell import shell
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((120, 15))
@@ -412,10 +412,6 @@ def files(tmp_path_factory):
     return [str(folder / "north.csv"), str(folder / "south.csv")]
 
 
-def shell(*arguments):
-    return CliRunner().invoke(app, list(map(str, arguments)))
-
-
 def test_the_commands_are_the_function(files, tmp_path):
     known = co.path(
         LASSO, [co.read(file, target="y") for file in files], [1.0, 0.1, 0.01], cv=3, rule="1se"
@@ -485,8 +481,8 @@ def test_the_shell_refuses_before_it_begins(files, tmp_path):
         (["path", "--rule", "1sd"], "1se"),
     ):
         ran = shell(command[0], *files, "--target", "y", *command[1:], "-o", tmp_path / "out")
-        assert isinstance(ran.exception, InvalidInput), ran.output
-        assert reason in str(ran.exception)
+        assert ran.exit_code == REFUSED, ran.output
+        assert reason in ran.text
     for wrong in ("1:0:3", "a,b", "1:2", "1:0.1:1"):
         ran = shell("path", *files, "--target", "y", "--strengths", wrong, "-o", tmp_path / "out")
         assert ran.exit_code == 2

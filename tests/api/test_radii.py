@@ -12,7 +12,8 @@ from scipy.special import log_softmax
 import coterie as co
 from coterie.run.tables import split_and_prepare
 from coterie.stats.folds import deal_folds
-from tests.api.test_path import Workers, shell
+from tests.api.test_path import Workers
+from tests.harness.shell import shell
 
 RNG = np.random.default_rng(1)
 X = RNG.standard_normal((90, 5)) + np.arange(5.0)
@@ -150,4 +151,4 @@ def test_files_and_the_shell(tmp_path):
     assert loaded.chosen_result.model.digest() == known.chosen_result.model.digest()
     assert "radius" in (tmp_path / "fit" / "path" / "report.html").read_text()
     refused = shell(*asked, "--radius", "3", "--cv", "3", "-o", tmp_path / "no")
-    assert "leave --radius out" in str(refused.exception)
+    assert "leave --radius out" in refused.text

@@ -10,17 +10,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
-from coterie.cli import app
 from coterie.problems.models import load_model
 from coterie.run.certificate import Certificate
+from tests.harness.shell import shell
 
 COLUMNS = ["age", "dose", "height"]
-
-
-def coterie(*words):
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def said(ended):
@@ -38,7 +33,7 @@ def folder(tmp_path_factory):
     )
     frame[:30].to_csv(folder / "north.csv", index=False)
     frame[30:].to_csv(folder / "south.csv", index=False)
-    ended = coterie(
+    ended = shell(
         *(
             "fit",
             folder / "north.csv",
@@ -60,7 +55,7 @@ def verified(folder, answer="answer", files=("north.csv", "south.csv"), *more):
         folder / answer / "model.npz",
         *(folder / file for file in files),
     ]
-    return coterie("verify", *names, "--target", "ill", *more)
+    return shell("verify", *names, "--target", "ill", *more)
 
 
 def forge(folder, to, model=None, **changes):
@@ -102,7 +97,7 @@ def test_columns_of_a_file_may_be_in_another_order(folder):
 def test_columns_of_one_file_may_be_in_another_order_after_a_preparation(folder):
     files = [folder / "north.csv", folder / "south.csv"]
     given = "--target", "ill", "--prepare", "standardise"
-    ended = coterie("fit", *files, *given, "--loss", "logistic", "-o", folder / "prepared")
+    ended = shell("fit", *files, *given, "--loss", "logistic", "-o", folder / "prepared")
     assert ended.exit_code == 0, ended.output
     (folder / "one").mkdir()
     frame = pd.read_csv(files[1])

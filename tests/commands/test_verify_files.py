@@ -11,12 +11,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import coterie as co
-from coterie.cli import app
-from coterie.errors import CorruptFile, CoterieError
+from coterie.errors import CorruptFile
 from coterie.numerics.arrays import digest
+from tests.harness.shell import shell
 
 RNG = np.random.default_rng(2)
 ROWS = 240
@@ -31,10 +30,6 @@ KINDS = {
 }
 
 
-def coterie(*words):
-    return CliRunner().invoke(app, [str(word) for word in words])
-
-
 @pytest.fixture(scope="module")
 def fits(tmp_path_factory):
     """A folder for each kind of standard errors."""
@@ -43,7 +38,7 @@ def fits(tmp_path_factory):
     for kind, more in KINDS.items():
         asked = more or ("--inference", "model")
         columns = () if kind == "clustered" else ("--columns", "age,dose")
-        ended = coterie(
+        ended = shell(
             *(
                 "fit",
                 folder / "rows.csv",
@@ -62,9 +57,8 @@ def fits(tmp_path_factory):
 
 def verified(fits, folder, *more):
     files = folder / "certificate.json", folder / "model.npz", fits / "rows.csv"
-    ended = coterie("verify", *files, "--target", "ill", *more)
-    said = str(ended.exception) if isinstance(ended.exception, CoterieError) else ended.output
-    return ended.exit_code, " ".join(said.split())
+    ended = shell("verify", *files, "--target", "ill", *more)
+    return ended.exit_code, ended.text
 
 
 def copied(fits, kind, to):
@@ -191,7 +185,7 @@ def scored(fits):
         "path": ("--cv", "3", "--strengths", "1,0.1,0.01", "--tol", "1e-4"),
     }.items():
         given = fits / "rows.csv", "--target", "ill", "--loss", "logistic", "--columns", "age,dose"
-        ended = coterie("fit", *given, *more, "-o", fits / name)
+        ended = shell("fit", *given, *more, "-o", fits / name)
         assert ended.exit_code == 0, ended.output
     return fits
 

@@ -18,15 +18,14 @@ import pyarrow.parquet as pq
 import pytest
 from numba.core import event
 from rich.console import Console
-from typer.testing import CliRunner
 
 import coterie as co
 from coterie.api import progress
-from coterie.cli import app
 from coterie.data import on_disk, streams
 from coterie.data.on_disk import is_on_disk
 from coterie.errors import InvalidData
 from coterie.run.stages import listening
+from tests.harness.shell import shell
 
 METHODS = [
     ("gram", "squared"),
@@ -141,7 +140,7 @@ def test_columns_of_vectors_are_matrices_and_sparse_ones_stay_sparse(
         [*fit, "--output", "run"],
         ["predict", "run/model.npz", new.name, "--output", "p.csv"],
     ):
-        ran = CliRunner().invoke(app, command)
+        ran = shell(*command)
         assert ran.exit_code == 0, ran.output
     model = co.Result.load("run").model
     assert model.coef_.shape == (31,)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages import ROOT, blocks, commands, pictures, pictures_closed, run_command
+from tests.harness.shell import shell_line
+from tests.pages import ROOT, blocks, commands, pictures, pictures_closed
 
 sys.path.append(str(ROOT / "scripts"))
 
@@ -72,9 +73,9 @@ def test_a_notebook_runs(tmp_path, monkeypatch):
     with pictures_closed(), contextlib.redirect_stdout(io.StringIO()):
         for source in cells(TUTORIALS / "practice-and-laboratory.md", "code"):
             if source.startswith("!"):
-                assert [run_command(line[1:])[0] for line in source.splitlines()] == [0] * len(
-                    source.splitlines()
-                )
+                assert [shell_line(line[1:]).exit_code for line in source.splitlines()] == [
+                    0
+                ] * len(source.splitlines())
             else:
                 exec(source, namespace)
     assert (tmp_path / "practice-and-laboratory.svg").is_file()

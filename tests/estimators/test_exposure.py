@@ -13,11 +13,11 @@ from sklearn.linear_model import PoissonRegressor
 from sklearn.model_selection import cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from typer.testing import CliRunner
 
 import coterie as co
-from coterie.cli import app
+from coterie.commands.exit_codes import REFUSED
 from coterie.errors import InvalidData
+from tests.harness.shell import shell
 
 RNG = np.random.default_rng(5)
 N = 120
@@ -97,9 +97,9 @@ def insurers(tmp_path):
 
 
 def run(*words: object, code: int = 0) -> str:
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert result.exit_code == code, result.output + str(result.exception)
-    return f"{result.output} {result.exception or ''}".replace("\n", " ") if code else result.output
+    result = shell(*words)
+    assert result.exit_code == code, result.output
+    return result.text if code else result.output
 
 
 def test_an_exposure_from_the_shell(insurers):
@@ -140,7 +140,7 @@ def test_an_exposure_from_the_shell(insurers):
     assert "with an intercept and an offset" in run(
         "verify", *proof, "--exposure", "years"
     ).replace("\n", " ")
-    assert "the model has an offset, but the data has none" in run("verify", *proof, code=1)
+    assert "the model has an offset, but the data has none" in run("verify", *proof, code=REFUSED)
     model = folder / "years" / "model.npz"
     written = run("predict", model, files[0], "--exposure", "years", "--score")
     found = pd.read_csv(StringIO(written))
@@ -148,14 +148,14 @@ def test_an_exposure_from_the_shell(insurers):
         found["prediction"], expected.model.predict(X[:40], offset=OFFSET[:40]), rtol=1e-6
     )
     np.testing.assert_allclose(np.exp(found["score"]), found["prediction"])
-    assert "--offset or --exposure" in run("predict", model, files[0], code=1)
+    assert "--offset or --exposure" in run("predict", model, files[0], code=REFUSED)
     assert "deviance" in run("evaluate", model, *files, "--target", "claims", "--exposure", "years")
     alone = run(
-        "fit", *files, "--target", "claims", "--split", "users", "--exposure", "years", code=1
+        "fit", *files, "--target", "claims", "--split", "users", "--exposure", "years", code=REFUSED
     )
     assert "models of every user take no offset" in alone
     assert "offset and exposure both name the numbers" in run(
-        *fit, "--offset", "log", "--exposure", "years", code=1
+        *fit, "--offset", "log", "--exposure", "years", code=REFUSED
     )
     path = [
         "path",
@@ -190,7 +190,7 @@ def test_exposures_that_are_not_above_zero_are_refused_by_party_and_row(insurers
         "years",
         "-o",
         folder,
-        code=1,
+        code=REFUSED,
     )
     assert (
         f"party 'south': 2 exposures are not above 0 (first at line 6 of {files[1]}, column "

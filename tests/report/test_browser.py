@@ -12,13 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 import coterie as co
-from coterie.cli import app
 from coterie.report import write_comparison, write_report
 from tests.harness.browser import BROWSER, FLAGS
 from tests.harness.parties import data, together, write_data, write_study
+from tests.harness.shell import shell
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed: pip install '.[dev]'"
@@ -76,7 +75,7 @@ def between_organisations(folder: Path) -> Path:
     tables = data("features")
     write_data(folder, tables)
     assert [result.status for result in together(folder, tables)] == ["optimal"] * 3
-    made = CliRunner().invoke(app, ["report", str(folder / "ada" / "result"), "--json"])
+    made = shell("report", str(folder / "ada" / "result"), "--json")
     assert made.exit_code == 0, made.output
     return folder / "ada" / "result" / "report.html"
 

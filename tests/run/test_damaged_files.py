@@ -13,15 +13,14 @@ from functools import cache
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import coterie as co
-from coterie import cli
 from coterie.data.archives import csv_text, read_archive, write_archive
 from coterie.errors import CorruptFile, CoterieError, InvalidInput
 from coterie.problems.models import load_model
 from coterie.run.checkpoint import Checkpoint, Snapshot
 from coterie.transport.keys import load_keys, make_authority, make_request, provide_all, sign
+from tests.harness.shell import shell
 from tests.transport.test_decoder import ODD, changed
 
 pytestmark = pytest.mark.chaos
@@ -190,7 +189,7 @@ def test_the_older_snapshot_is_used_where_the_newest_is_damaged(tmp_path, monkey
         ]
         command += ["--method", "consensus", "--tol", "1e-15", "--max-rounds", str(rounds)]
         command += ["--checkpoint", "kept", "-o", name, "--json"]
-        ended = CliRunner().invoke(cli.app, command)
+        ended = shell(*command)
         assert ended.exit_code in (0, 10, 11, 12, 13, 14), ended.output
         return load_model(tmp_path / name / "model.npz").coef_
 

@@ -10,9 +10,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from coterie import cli
+from coterie.commands.exit_codes import REFUSED
 from coterie.errors import CorruptFile, InvalidInput, Refused
 from coterie.numerics.arrays import digest
 from coterie.study.consent import require
@@ -24,6 +23,7 @@ from coterie.study.proof import verify_together
 from coterie.study.scores import evaluate_together
 from coterie.study.study import load_party, load_study
 from tests.harness.parties import data, together, write_data, write_study
+from tests.harness.shell import shell
 
 
 @pytest.fixture
@@ -34,9 +34,9 @@ def folder(tmp_path):
 
 
 def test_a_script_is_refused_with_what_to_type(folder):
-    ran = CliRunner().invoke(cli.app, ["agent", str(folder / "ada" / "party.toml"), "--json"])
-    assert isinstance(ran.exception, InvalidInput)
-    assert "you have not approved this page, and there is no terminal" in str(ran.exception)
+    ran = shell("agent", str(folder / "ada" / "party.toml"), "--json")
+    assert ran.exit_code == REFUSED
+    assert "you have not approved this page, and there is no terminal" in ran.text
     assert not (folder / "ada" / "consent.json").exists()
 
 
@@ -125,9 +125,5 @@ def test_the_page_says_in_one_line_what_the_most_curious_could_compute(tmp_path,
     assert words in most_curious(study)
     page = disclosure(study, "bea", data(study.split)[1])
     assert page.splitlines()[2] == f"Worst case: another party can compute {most_curious(study)}."
-    shown = (
-        CliRunner()
-        .invoke(cli.app, ["provision", str(tmp_path / "study.toml"), "--party", "ada"])
-        .output
-    )
+    shown = shell("provision", str(tmp_path / "study.toml"), "--party", "ada").output
     assert most_curious(study) in " ".join(shown.split())

@@ -8,15 +8,14 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import coterie as co
-from coterie.cli import app
 from coterie.errors import InvalidInput, UnknownName
 from coterie.study.departure import cost_of_refit, predict_without
 from coterie.study.party import fit_together
 from coterie.study.study import load_party
 from tests.harness.parties import NAMES, data, together, write_data, write_study
+from tests.harness.shell import shell
 
 RIDGE = {"loss": "squared", "penalty": "l2", "strength": 0.01, "intercept": True}
 LEFT = NAMES[:2]
@@ -98,5 +97,5 @@ def test_who_is_left_out_and_who_is_left(tmp_path):
     assert load_party(file, [NAMES[2]])[1].network == [(NAMES[0], NAMES[1])]
     with pytest.raises(InvalidInput, match=f"without {NAMES[1]}"):
         load_party(file, [NAMES[1]])
-    refused = CliRunner().invoke(app, ["predict", "model.npz", "new.csv", "--without", NAMES[1]])
-    assert "--without is for a study" in str(refused.exception)
+    refused = shell("predict", "model.npz", "new.csv", "--without", NAMES[1])
+    assert "--without is for a study" in refused.text

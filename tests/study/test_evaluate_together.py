@@ -12,10 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import coterie as co
-from coterie.cli import app
 from coterie.errors import InvalidData, InvalidInput, Refused
 from coterie.study.description import describe_together
 from coterie.study.disclosure import disclosure
@@ -23,10 +21,10 @@ from coterie.study.party import read_own
 from coterie.study.scores import evaluate_together, predict_together
 from coterie.study.study import load_party
 from tests.harness.parties import ANYTHING, NAMES, data, together, write_data, write_study
+from tests.harness.shell import shell
 
 LOGISTIC = {"loss": "logistic", "penalty": "l2", "strength": 0.05, "intercept": False}
 STUDY = {"problem": LOGISTIC, "split": "samples", "method": "newton", "tol": 1e-3}
-SHELL = CliRunner()
 
 
 def fitted(folder, **settings):
@@ -61,7 +59,7 @@ def beside_the_shell(folder, arguments, work):
             pool.submit(work, *load_party(folder / name / "party.toml"), consent=True)
             for name in NAMES[1:]
         ]
-        ran = SHELL.invoke(app, list(map(str, arguments)))
+        ran = shell(*arguments)
         assert ran.exit_code == 0, ran.output
         return json.loads(ran.stdout.splitlines()[-1]), [one.result() for one in others]
 
@@ -248,17 +246,14 @@ def test_commands(tmp_path):
     hold_out(tmp_path, test)
     party = str(tmp_path / "ada" / "party.toml")
     new = str(tmp_path / "ada" / "test.csv")
-    ran = SHELL.invoke(app, ["predict", party, new, "--proba", "--keep", "y", "--json"])
+    ran = shell("predict", party, new, "--proba", "--keep", "y", "--json")
     assert ran.exit_code == 0, ran.output
     assert set(json.loads(ran.output)["columns"]) == {"y", "probability -1.0", "probability 1.0"}
     (tmp_path / "ada" / "consent.json").unlink()
-    refused = SHELL.invoke(app, ["evaluate", party])
-    assert "you have not approved this page" in str(refused.exception)
-    assert SHELL.invoke(app, ["evaluate", party, new, new]).exit_code == 2
-    assert (
-        SHELL.invoke(app, ["evaluate", str(tmp_path / "ada" / "result" / "model.npz")]).exit_code
-        == 2
-    )
+    refused = shell("evaluate", party)
+    assert "you have not approved this page" in refused.text
+    assert shell("evaluate", party, new, new).exit_code == 2
+    assert shell("evaluate", str(tmp_path / "ada" / "result" / "model.npz")).exit_code == 2
 
     told, others = beside_the_shell(
         tmp_path, ["evaluate", party, "--yes", "--json"], evaluate_together

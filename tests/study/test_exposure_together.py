@@ -7,15 +7,14 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import coterie as co
-from coterie import cli
 from coterie.errors import InvalidData
 from coterie.study.proof import verify_together
 from coterie.study.scores import predict_together
 from tests.harness.parties import NAMES, free_ports, same_secrets, together, write_study
-from tests.pages import DOCS, blocks, commands, put_in_place, run_command
+from tests.harness.shell import shell, shell_line
+from tests.pages import DOCS, blocks, commands, put_in_place
 
 RNG = np.random.default_rng(2)
 X = RNG.standard_normal((60, 6))
@@ -88,9 +87,7 @@ def test_exposures_at_three_organisations(tmp_path, split):
         assert "an intercept and an offset" in found.about
     ada = tmp_path / "ada"
     if split == "samples":
-        written = CliRunner().invoke(
-            cli.app, ["predict", str(ada / "party.toml"), str(ada / "data.csv")]
-        )
+        written = shell("predict", str(ada / "party.toml"), str(ada / "data.csv"))
         assert written.exit_code == 0, written.output
         predicted = [float(line) for line in written.output.split()]
         np.testing.assert_allclose(
@@ -142,8 +139,8 @@ def test_the_commands_of_the_tutorial_run(tmp_path, monkeypatch):
         if "coterie agent study" in block.text and block.language == "console"
     )
     for command, _ in commands(asked):
-        code, printed = run_command(command)
-        assert code == 0, printed
+        ended = shell_line(command)
+        assert ended.exit_code == 0, ended.output
     model = co.models.load_model(study / "north" / "result" / "model.npz")
     insurers = [
         co.read(f"{name}.csv", target="claims", exposure="years")
@@ -151,7 +148,7 @@ def test_the_commands_of_the_tutorial_run(tmp_path, monkeypatch):
     ]
     local = co.solve(co.Problem("poisson", intercept=True), insurers, secure_sums=True)
     np.testing.assert_array_equal(model.coef_, local.model.coef_)
-    code, printed = run_command("coterie predict study/north/party.toml new.csv")
+    predicted = shell("predict", "study/north/party.toml", "new.csv")
     new = pd.read_csv("new.csv")
     expected = local.model.predict(new, offset=np.log(new["years"]))
-    np.testing.assert_allclose([float(line) for line in printed.split()], expected)
+    np.testing.assert_allclose([float(line) for line in predicted.output.split()], expected)

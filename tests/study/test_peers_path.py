@@ -32,7 +32,8 @@ from tests.harness.parties import (
     write_data,
     write_study,
 )
-from tests.pages import DOCS, NUMBER, blocks, commands, prints, put_in_place, run_command
+from tests.harness.shell import shell_line
+from tests.pages import DOCS, NUMBER, blocks, commands, prints, put_in_place
 
 LASSO = {"loss": "logistic", "penalty": "l1", "intercept": True}
 RIDGE = {"loss": "squared", "penalty": "l2", "intercept": False}
@@ -420,7 +421,7 @@ def test_the_four_hospitals_of_the_tutorial(tmp_path, monkeypatch):
             for told, free in zip(range(7410, 7414), free_ports(4), strict=True):
                 study.write_text(study.read_text().replace(f":{told}", f":{free}"))
         elif block.text.startswith("$ coterie provision"):
-            assert all(run_command(command)[0] == 0 for command, _ in commands(block))
+            assert all(shell_line(command).exit_code == 0 for command, _ in commands(block))
     (last,) = (
         block for block in blocks(page) if block.text.startswith("$ coterie agent hospitals\n")
     )

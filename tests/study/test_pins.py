@@ -9,22 +9,18 @@ import re
 import time
 
 import pytest
-from typer.testing import CliRunner
 
-from coterie import cli
-from coterie.errors import CorruptFile, InvalidInput
+from coterie.commands.exit_codes import REFUSED, VERIFICATION_FAILED
+from coterie.errors import InvalidInput
 from coterie.study.party import fit_together
 from coterie.study.study import load_study
 from coterie.transport.keys import fingerprint, make_request, sign
 from tests.harness.parties import NAMES, data, together, write_study
+from tests.harness.shell import shell
 
 
 def provision(folder, *arguments):
-    ran = CliRunner().invoke(
-        cli.app, ["provision", str(folder / "study.toml"), "--json", *map(str, arguments)]
-    )
-    if ran.exception is not None and not isinstance(ran.exception, SystemExit):
-        raise ran.exception
+    ran = shell("provision", str(folder / "study.toml"), "--json", *map(str, arguments))
     return json.loads(ran.stdout)
 
 
@@ -61,8 +57,7 @@ def test_the_old_key_is_refused_after_another_was_signed_with_replace(tmp_path):
     (tmp_path / "signed" / "bea" / "certificate.pem").write_bytes(old["certificate.pem"])
     (tmp_path / "bea" / "key.pem").unlink()
     request = provision(tmp_path, "--party", "bea")["made"][0]
-    with pytest.raises(InvalidInput, match="sign with --replace"):
-        provision(tmp_path, "--sign", request)
+    assert "sign with --replace" in provision(tmp_path, "--sign", request)["error"]
     new = provision(tmp_path, "--sign", request, "--replace")["keys"]["bea"]
     assert load_study(tmp_path / "study.toml").pins()["bea"] == new
     (tmp_path / "bea" / "certificate.pem").write_bytes(
@@ -126,16 +121,18 @@ def test_keys_are_logged_listed_renewed_and_removed(tmp_path):
     assert before == (tmp_path / "study.toml").read_text()
     provision(tmp_path, "--remove", "cyd")
     assert load_study(tmp_path / "study.toml").names == ["ada", "bea"]
-    with pytest.raises(InvalidInput, match="at least two parties"):
-        provision(tmp_path, "--remove", "bea")
+    refused = provision(tmp_path, "--remove", "bea")
+    assert refused["exit_code"] == REFUSED
+    assert "at least two parties" in refused["error"]
     assert load_study(tmp_path / "study.toml").names == ["ada", "bea"]
 
 
 def test_a_certificate_of_another_authority_is_not_renewed(tmp_path):
     write_study(tmp_path / "one")
     write_study(tmp_path / "other")
-    with pytest.raises(CorruptFile, match="this is not a signing request"):
-        provision(tmp_path / "one", "--sign", tmp_path / "other" / "ada" / "certificate.pem")
+    refused = provision(tmp_path / "one", "--sign", tmp_path / "other" / "ada" / "certificate.pem")
+    assert refused["exit_code"] == VERIFICATION_FAILED
+    assert "this is not a signing request" in refused["error"]
 
 
 def test_the_example_has_its_keys_in_the_study(tmp_path):

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import coterie as co
-from coterie.errors import InvalidData, InvalidInput
+from coterie.commands.exit_codes import REFUSED
+from coterie.errors import InvalidData
 from coterie.numerics.arrays import digest
 from coterie.problems.linear.model import LinearModel
 from coterie.run.certificate import Certificate
@@ -22,7 +23,8 @@ from coterie.study.proof import verify_together
 from coterie.study.study import load_study
 from coterie.transport.keys import fingerprint
 from tests.harness.parties import NAMES, RIDGE, data, together, write_data, write_study
-from tests.study.test_peers import LASSO, LOW_RANK, coterie, here, keyed
+from tests.harness.shell import shell
+from tests.study.test_peers import LASSO, LOW_RANK, coterie, keyed
 
 GROUP = {
     "loss": "logistic",
@@ -345,29 +347,29 @@ def test_other_data_is_found_by_its_party(fitted):
 def test_a_file_that_is_not_there_is_refused_before_anybody_is_called(tmp_path):
     write_study(tmp_path)
     write_data(tmp_path, data("features"))
-    refused = here("verify", tmp_path / "bea" / "party.toml")
-    assert isinstance(refused.exception, InvalidInput)
-    assert "certificate.json cannot be read (No such file or directory)" in str(refused.exception)
-    refused = here("predict", tmp_path / "bea" / "party.toml", tmp_path / "bea" / "data.csv")
-    assert isinstance(refused.exception, InvalidInput)
-    assert "model.npz does not exist" in str(refused.exception)
+    refused = shell("verify", tmp_path / "bea" / "party.toml")
+    assert refused.exit_code == REFUSED
+    assert "certificate.json cannot be read (No such file or directory)" in refused.text
+    refused = shell("predict", tmp_path / "bea" / "party.toml", tmp_path / "bea" / "data.csv")
+    assert refused.exit_code == REFUSED
+    assert "model.npz does not exist" in refused.text
 
 
 def test_who_verifies_alone_is_told_how(fitted):
     folder, _ = fitted
     result = folder / "ada" / "result"
-    refused = here(
+    refused = shell(
         "verify", result / "certificate.json", result / "model.npz", folder / "study.toml"
     )
-    assert isinstance(refused.exception, InvalidInput)
-    assert "run `coterie verify party.toml` at every party" in str(refused.exception)
+    assert refused.exit_code == REFUSED
+    assert "run `coterie verify party.toml` at every party" in refused.text
 
 
 @pytest.mark.parametrize(
     "given", [["certificate.json"], ["certificate.json", "model.npz"], ["party.toml", "model.npz"]]
 )
 def test_the_wrong_number_of_files_is_answered_with_the_right_one(given):
-    refused = here("verify", *given)
+    refused = shell("verify", *given)
     assert refused.exit_code == 2
     told = " ".join(refused.output.replace("│", " ").split())
     assert f"{len(given)} file{'s were' if len(given) > 1 else ' was'} given" in told

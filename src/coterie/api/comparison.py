@@ -371,7 +371,8 @@ def _same_entry(written: Any, local: Any) -> bool:
     if isinstance(local, np.ndarray):
         if not isinstance(written, np.ndarray) or written.shape != local.shape:
             return False
-        tiny = TINY * float(np.abs(local).max(initial=0.0))
+        known = local[np.isfinite(local)]
+        tiny = TINY * float(np.abs(known).max(initial=0.0))
         return bool(np.allclose(written, local, rtol=TABLE, atol=tiny))
     if isinstance(local, float):
         return isinstance(written, float | int) and abs(written - local) <= TABLE * abs(local)

@@ -16,10 +16,8 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from statsmodels.duration.hazard_regression import PHReg
-from typer.testing import CliRunner
 
 import coterie as co
-from coterie.cli import app
 from coterie.data.remote import table_of
 from coterie.engines.local import Local
 from coterie.errors import InvalidData, InvalidInput, InvalidProblem, UnknownName
@@ -30,9 +28,9 @@ from coterie.stats.reading import remote_tables
 from coterie.study.party import read_own
 from coterie.study.study import load_party
 from tests.harness.parties import write_study
+from tests.harness.shell import shell
 
 RNG = np.random.default_rng(8)
-SHELL = CliRunner()
 SURVIVAL = ["--time", "days", "--event", "died"]
 
 
@@ -68,14 +66,10 @@ def files(tmp_path_factory):
     return [str(folder / f"h{k}.csv") for k in range(3)]
 
 
-def shell(*arguments):
-    return SHELL.invoke(app, [*map(str, arguments)])
-
-
 def refusal(*arguments):
     refused = shell(*arguments)
     assert refused.exit_code != 0
-    return str(refused.exception)
+    return refused.text
 
 
 # -- files and frames ------------------------------------------------------------------------------
