@@ -116,6 +116,39 @@ def test_small_agents_that_take_rounds_as_one_see_the_same_bits(
     assert met == [20]
 
 
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("method", ["gram", "newton"])
+@pytest.mark.parametrize(
+    ("rows", "columns", "batches"), [(250, 10, [8]), (2375, 10, [8]), (4095, 1, [8]), (4096, 1, [])]
+)
+def test_eight_agents_with_many_rows_compute_the_same_bits_in_a_batch(
+    rows, columns, batches, method, intercept, monkeypatch
+):
+    """From 4,096 rows on, an agent adds rows up in blocks, and a batch does not."""
+    met = crowds_met(monkeypatch)
+    problem = co.Problem("squared", "l2", 1e-2, intercept=intercept)
+    same_alone(
+        problem, small(8, rows, columns), met, monkeypatch, agents=8, method=method, max_rounds=3
+    )
+    assert met == batches
+
+
+def test_consecutive_blocks_of_rows_are_stacked_without_a_copy():
+    whole = np.arange(24.0).reshape(6, 4)
+    together = here.stacked([whole[:2], whole[2:4], whole[4:]])
+    np.testing.assert_array_equal(together, whole.reshape(3, 2, 4))
+    assert np.shares_memory(together, whole)
+    assert not together.flags.writeable
+    for parts in (
+        [whole[2:4], whole[:2]],
+        [whole[:2], whole[1:3]],
+        [whole[:3:2], whole[1:4:2]],
+        [whole[:2, :2], whole[2:4, :2]],
+        [whole[:2], whole[2:4].copy()],
+    ):
+        np.testing.assert_array_equal(here.stacked(parts), np.stack(parts))
+
+
 @pytest.mark.parametrize("method", ["newton", "lbfgs-rows"])
 def test_crowds_and_agents_that_are_alone_speak_together(method, monkeypatch):
     """In a tree, agents of 5 and of 7 rows and two others; and with secure sums."""
@@ -281,9 +314,17 @@ def test_no_garbage_is_collected_during_the_steps_of_many_agents(monkeypatch):
     monkeypatch.setattr(driver, "MANY", 4)
     seen = []
     newton = co.methods.METHODS["newton"]
-    monkeypatch.setattr(
-        newton, "round", lambda *a, taken=newton.round: seen.append(gc.isenabled()) or taken(*a)
-    )
+    taken = newton.round
+
+    def watched(*arguments):
+        seen.append(gc.isenabled())
+        return (yield from taken(*arguments))
+
+    def broken(*arguments):
+        yield from ()
+        raise IndexError
+
+    monkeypatch.setattr(newton, "round", watched)
     for agents, enabled in ((3, True), (4, False)):
         seen.clear()
         co.solve(
@@ -295,7 +336,7 @@ def test_no_garbage_is_collected_during_the_steps_of_many_agents(monkeypatch):
         )
         assert {*seen} == {enabled}
         assert gc.isenabled()
-    monkeypatch.setattr(newton, "round", lambda *a: [].pop())
+    monkeypatch.setattr(newton, "round", broken)
     with pytest.raises(IndexError):
         co.solve(
             co.Problem("logistic", "l2", 1e-2, intercept=False),

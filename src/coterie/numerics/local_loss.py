@@ -16,16 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from coterie.numerics.arrays import CentredDesign, Design, FloatArray, host, is_tensor
+from coterie.numerics.arrays import SUMMED_ROWS, CentredDesign, Design, FloatArray, host, is_tensor
 from coterie.numerics.kernels.tensors import to_device_of
 from coterie.numerics.losses import Loss
 from coterie.numerics.losses.loss import Step
 
-LEAST = 16
+LEAST = 4
 """The least number of agents in a batch: fewer agents gain nothing."""
-SMALL = 1 << 12
+SMALL = 1 << 16
 """The largest size of the data of an agent in a batch: with more, products take most of the time.
 """
+FEW_ROWS = 2 * SUMMED_ROWS
+"""Agents of a batch have fewer rows than this: `Design` adds more rows up in blocks."""
 ALL = 1 << 24
 """The largest size of the data of all agents of a batch, which is copied."""
 
@@ -261,6 +263,20 @@ class BatchDesign(Design):
         return Design(X, self.intercept)
 
 
+def stacked(parts: Sequence[FloatArray]) -> FloatArray:
+    """Return these arrays of one shape as one; a view where they follow each other in memory."""
+    first = parts[0]
+    if not first.flags.c_contiguous or any(part.base is not first.base for part in parts):
+        return np.stack(parts)
+    start = first.ctypes.data
+    for k, part in enumerate(parts):
+        if part.strides != first.strides or part.ctypes.data != start + k * first.nbytes:
+            return np.stack(parts)
+    shape = (len(parts), *first.shape)
+    strides = (first.nbytes, *first.strides)
+    return np.lib.stride_tricks.as_strided(first, shape, strides, writeable=False)
+
+
 def _is_exact(X: Any) -> bool:
     """Return whether X is a dense array in double precision."""
     return type(X) is np.ndarray and X.dtype == np.float64
@@ -278,9 +294,9 @@ class Batch:
         loss: Loss,
         weights: Sequence[FloatArray] | None = None,
     ):
-        self.X = np.stack(X)
-        self.y = np.stack(y)
-        self.weights = None if weights is None else np.stack(weights)
+        self.X = stacked(X)
+        self.y = stacked(y)
+        self.weights = None if weights is None else stacked(weights)
         self.loss = loss
         self.scratch: dict[str, Any] = {}
         """Results that the batch computes once, as `Site.scratch` has those of one agent."""
@@ -294,6 +310,8 @@ class Batch:
         shape = X[0].shape
         size = math.prod(shape)
         if len(X) < LEAST or not 0 < size <= most or len(X) * size > ALL:
+            return False
+        if shape[0] >= FEW_ROWS:
             return False
         return all(_is_exact(one) and one.shape == shape for one in X)
 

@@ -73,10 +73,8 @@ def second_moment(
     """
     n, width = design.shape
     chosen = np.arange(width) if columns is None else columns
-    scale: FloatArray
-    if weights is None:
-        scale = np.ones(n)
-    else:
+    scale = weights
+    if weights is not None:
         scale = weights.astype(float, copy=False)
     local = _without_intercept(design, chosen)
     d = len(local)
@@ -90,6 +88,8 @@ def second_moment(
         dense = _dense_moment(design.X, wanted, scale, centre, single)
         if not with_intercept:
             return dense
+    if scale is None:
+        scale = np.ones(n)
     moment = np.zeros((len(chosen), len(chosen)))
     inner = moment[:d, :d]
     sums: FloatArray = np.empty(0)
@@ -148,11 +148,13 @@ def _centre(moment: FloatArray, sums: FloatArray, scale: FloatArray, centre: Flo
 def _dense_moment(
     X: FloatArray,
     columns: Places | None,
-    scale: FloatArray,
+    scale: FloatArray | None,
     centre: FloatArray | None,
     single: bool,
 ) -> FloatArray:
     if is_tensor(X):
+        if scale is None:
+            scale = np.ones(len(X))
         moment = tensors.moment(X, columns, scale, centre, NOISE, single)
     else:
         rows = _DenseRows(X, columns, scale, centre, np.float32 if single else float)
@@ -174,7 +176,8 @@ class _DenseRows:
     X: FloatArray
     columns: Places | None
     """The columns that are wanted; None: all."""
-    scale: FloatArray
+    scale: FloatArray | None
+    """The weights of the rows; None: all are 1."""
     centre: FloatArray | None
     kind: Any
     """The type of numbers in which products are computed."""
@@ -191,7 +194,7 @@ class _DenseRows:
         d = self.width
         moment = np.zeros((d, d))
         for sign in (1.0, -1.0):
-            rows = np.flatnonzero(sign * self.scale > 0)
+            rows = self._of_sign(sign)
             count = self._pieces(len(rows))
             if count == 1:
                 self._add(rows, sign, moment)
@@ -201,6 +204,15 @@ class _DenseRows:
                 for part in spread(partial(self._moment_of, sign=sign), pieces, work):
                     moment += part
         return moment
+
+    def _of_sign(self, sign: float) -> Places:
+        """The rows whose weights have that sign."""
+        if self.scale is not None:
+            return np.flatnonzero(sign * self.scale > 0)
+        count = 0
+        if sign > 0:
+            count = len(self.X)
+        return np.arange(count)
 
     def _pieces(self, rows: int) -> int:
         """The number of pieces for several threads, each longer than wide: their sums are matrices,
@@ -246,8 +258,11 @@ class _DenseRows:
         if self.centre is not None:
             A = A - self.centre
             A[np.abs(A) <= NOISE * np.abs(self.centre)] = 0.0
-        shares = sign * self.scale[some]
         weighted: FloatArray
+        if self.scale is None:
+            weighted = A.astype(self.kind, copy=False)
+            return weighted
+        shares = sign * self.scale[some]
         if (shares == 1).all():
             weighted = A.astype(self.kind, copy=False)
             return weighted
@@ -331,6 +346,20 @@ def moment_message(
     add(X, centre, NOISE, unit, design.intercept, weights, message)
     _append(message, triangle, more)
     return message
+
+
+def blas_message(design: Design, weights: FloatArray | None, border: FloatArray) -> FloatArray:
+    """A message: the upper triangle of `second_moment`, by BLAS for any number of rows, and then
+    more numbers. For a batch, one row for each agent.
+    """
+    if not isinstance(design, BatchDesign):
+        return packed(second_moment(design, weights), border)
+    width = design.shape[1]
+    messages = np.empty((len(border), width * (width + 1) // 2 + width))
+    for k, more in enumerate(border):
+        own = None if weights is None else weights[k]
+        messages[k] = packed(second_moment(design.member(k), own), more)
+    return messages
 
 
 def _append(message: FloatArray, start: int, more: Sequence[FloatArray]) -> None:

@@ -34,7 +34,7 @@ from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import TOTALS, Disclosure, triangle
-from coterie.stats.moments import packed, second_moment, unpacked
+from coterie.stats.moments import blas_message, unpacked
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,9 @@ class Gram(Method[State, Rows]):
                 "Use newton for another smooth loss, or proximal-1 for any."
             )
 
+    def together(self, agent: Agent) -> tuple[str, ...] | None:
+        return ()  # the State is equal at all agents
+
     def start(self, agent: Agent) -> Protocol[State]:
         yield from ()  # sends nothing
         w = agent.centred.inner(agent.first_model().astype(float))
@@ -108,7 +111,7 @@ class Gram(Method[State, Rows]):
         n = agent.total
         if not state.moments.size:
             border = design.adjoint(agent.weighted(agent.exact_labels))
-            moments = yield Sum(packed(second_moment(design, agent.data.weights), border))
+            moments = yield Sum(blas_message(design, agent.data.weights, border))
             return State(_solved(agent, moments, state.w), moments)
         if t == 1:
             return state  # a warm start has solved already
