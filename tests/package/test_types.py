@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, assert_type, get_overloads
 
@@ -16,7 +17,7 @@ import pytest
 
 import coterie as co
 from coterie.data.remote_table import RemoteTable
-from coterie.engines import Run
+from coterie.engines import Engine, Run
 from coterie.networks import star
 from coterie.numerics.arrays import FloatArray
 from coterie.problems.linear.model import LinearModel
@@ -27,10 +28,12 @@ from coterie.problems.problem import AnyProblem
 from coterie.run.agent import forms_of_agents, with_data
 from coterie.run.collectives import Sum
 from coterie.run.disclosure import WEIGHTED_ROWS, Disclosure
+from coterie.run.parties import Hosted, Meeting, Operation, OperationOn, Parties, hosted
 from coterie.run.rounds import Conversation
 from coterie.run.settings import Limits
 from coterie.run.setup import make_agent
 from coterie.run.site import Site, site_of
+from tests.harness.workers import Workers
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((40, 3))
@@ -95,6 +98,50 @@ def test_a_number_behind_the_agents_of_a_run_is_a_type_error() -> None:
     (form,) = forms_of_agents([agent])
     assert_type(form.data, co.Table | RemoteTable)
     assert_type(form.problem, AnyProblem)
+
+
+@dataclass(frozen=True)
+class FirstRow(Operation[float]):
+    """Read a number of the first party, where the operation is: a mistake."""
+
+    name: ClassVar[str] = "first row"
+    discloses: ClassVar = ()
+
+    def together(self, parties: Parties) -> float:
+        assert_type(parties.sites[0].data, co.Table | RemoteTable)
+        first: float = parties.sites[0].data.X[0, 0]  # type: ignore[union-attr]
+        return first
+
+
+@dataclass(frozen=True)
+class NamesHere(OperationOn[tuple[str, ...], Hosted]):
+    """The names of parties that one process asks."""
+
+    name: ClassVar[str] = "names"
+    discloses: ClassVar = ()
+
+    def together(self, parties: Hosted) -> tuple[str, ...]:
+        assert_type(parties.engine, Engine)
+        return parties.names
+
+
+def test_a_number_of_a_remote_table_in_an_operation_is_a_type_error() -> None:
+    table = co.Table(X, Y, name="ada")
+    asked = FirstRow()
+    with hosted(asked, [partial(co.Table, X, Y)], Meeting(), Workers()) as parties:
+        with pytest.raises(AttributeError):
+            asked.together(parties)
+        with pytest.raises(AttributeError):
+            parties.operation.together(parties)  # type: ignore[arg-type]
+    with hosted(asked, [table], Meeting()) as parties:
+        assert_type(asked.together(parties), float)
+        assert asked.together(parties) == X[0, 0]
+    names = NamesHere()
+    with hosted(names, [table], Meeting()) as parties:
+        assert_type(names.together(parties), tuple[str, ...])
+        assert names.together(parties) == ("ada",)
+        somewhere: Parties = parties
+        names.together(somewhere)  # type: ignore[arg-type]
 
 
 def test_a_personal_problem_gives_a_model_of_every_user() -> None:

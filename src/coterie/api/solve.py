@@ -276,7 +276,7 @@ class _Tables:
     held: Sequence[AnyTable]
     classes: Classes
     engine: Engine
-    prepared: Preparing[Any] | None
+    prepared: Preparing[Hosted] | None
 
 
 def _tables_here(problem: AnyProblem, data: Any, settings: Settings, engine: Engine) -> _Tables:

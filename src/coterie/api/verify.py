@@ -16,7 +16,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -54,7 +54,7 @@ from coterie.run.certificate.bound import lower_bound
 from coterie.run.disclosure import discloses
 from coterie.run.finish import agent_form_at, proven_again
 from coterie.run.network import around_a_server
-from coterie.run.parties import Hosted, Operation, Parties, hosted
+from coterie.run.parties import Hosted, OperationOn, Parties, hosted
 from coterie.run.settings import Placement
 from coterie.run.setup import check_offset
 from coterie.run.site import Site, SiteForm
@@ -65,6 +65,7 @@ from coterie.stats.rereading import ReadAgain, Reread, participants_of, reading_
 from coterie.stats.standard_errors import STATA, check_problem, questions_of
 from coterie.transport.edge import printable
 
+P = TypeVar("P", bound=Parties, contravariant=True)
 LONGEST = 300
 """The maximum number of characters in an objection between organisations."""
 Text = Annotated[str, msgspec.Meta(max_length=LONGEST)]
@@ -191,7 +192,7 @@ def wrong_errors(objections: Sequence[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Verify(Operation[Verification]):
+class Verify(OperationOn[Verification, P]):
     """Check a certificate: each caller compares its own files and data, then all compute the proof
     again.
     """
@@ -210,19 +211,19 @@ class Verify(Operation[Verification]):
         return self.again.alone(table)
 
     @abstractmethod
-    def claim(self, ready: Reread[Any], found: Compared) -> tuple[Claim, Brought | None]:
+    def claim(self, ready: Reread[P], found: Compared) -> tuple[Claim, Brought | None]:
         """Make this caller's claim and its input to the proof, and note its comparisons."""
 
     @abstractmethod
     def check_errors(
-        self, ready: Reread[Any], statistics: SummaryStatistics, found: Compared
+        self, ready: Reread[P], statistics: SummaryStatistics, found: Compared
     ) -> list[str]:
         """List objections to stored standard errors."""
 
-    def together(self, parties: Parties) -> Verification:
+    def together(self, parties: P) -> Verification:
         return self.judged(self.again.together(parties))
 
-    def judged(self, ready: Reread[Any]) -> Verification:
+    def judged(self, ready: Reread[P]) -> Verification:
         """Reach the verdict, which is the same for all callers."""
         parties = ready.parties
         found = Compared()
@@ -432,7 +433,7 @@ def _verify(
 
 
 @dataclass(frozen=True)
-class VerifyWhole(Verify):
+class VerifyWhole(Verify[Hosted]):
     """Check the certificate of a model that one process has, with all parties' data."""
 
     certificate: Certificate

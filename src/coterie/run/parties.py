@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Never, Self, TypeAlias, TypeVar
 
 import msgspec
 
@@ -54,11 +54,17 @@ from coterie.run.site import NO_RULES, Rules, Site, SiteForm, site_of
 from coterie.run.tables import gather, in_one_piece, looked_at
 
 T = TypeVar("T")
+R = TypeVar("R", covariant=True)
+On = TypeVar("On", contravariant=True)
 LOGGER = logging.getLogger("coterie")
 
 
-class Operation(ABC, Generic[T]):
-    """A computation that the parties run together, once: fit, describe, evaluate, ..."""
+class OperationOn(ABC, Generic[R, On]):
+    """A computation that the parties run together, once: fit, describe, evaluate, ...
+
+    It runs on `On`: parties of one class, or parties whose tables are ready for a fit. The class
+    `Operation` is for operations on parties of any class.
+    """
 
     name: ClassVar[str]
     """Name of the operation, and of its command."""
@@ -91,8 +97,16 @@ class Operation(ABC, Generic[T]):
         return table
 
     @abstractmethod
-    def together(self, parties: Any) -> T:
+    def together(self, parties: On) -> R:
         """Run the rest of the operation: every party runs the same code."""
+
+
+class Operation(OperationOn[R, "Parties"]):
+    """An operation on parties of any class."""
+
+
+AnyOperation: TypeAlias = OperationOn[object, Never]
+"""An operation, for code that does not run it."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +140,7 @@ class Parties(ABC):
     protocol that it runs on them.
     """
 
-    operation: Operation[Any]
+    operation: AnyOperation
     split: str
     cards: Sequence[TableSummary]
     """Summary of each party's table, which the party sends when the parties meet."""
@@ -256,7 +270,7 @@ def _watching_nothing(title: str) -> Iterator[Watch]:
 class Hosted(Parties):
     """Parties whose tables an engine has, in this process or at its workers."""
 
-    operation: Operation[Any]
+    operation: AnyOperation
     split: str
     cards: Sequence[TableSummary]
     rules: Rules
@@ -361,7 +375,7 @@ class Hosted(Parties):
             sites.append(site)
         return replace(self, cards=cards, sites=tuple(sites))
 
-    def again(self, operation: Operation[Any]) -> Hosted:
+    def again(self, operation: AnyOperation) -> Hosted:
         """Return parties with the same tables for another operation, with a new bill."""
         sites = tuple(replace(site, scratch={}) for site in self.sites)
         return replace(self, operation=operation, bill=Bill(self.network), sites=sites)
@@ -410,7 +424,7 @@ class Meeting:
 
 @contextmanager
 def hosted(
-    operation: Operation[Any], data: Any, meeting: Meeting, engine: str | Engine = "local"
+    operation: AnyOperation, data: Any, meeting: Meeting, engine: str | Engine = "local"
 ) -> Iterator[Hosted]:
     """Yield the parties of data in any form that `solve` takes.
 
@@ -429,7 +443,7 @@ def hosted(
             yield meet_elsewhere(operation, runner, sources, meeting)
 
 
-def meet_here(operation: Operation[Any], engine: Engine, data: Any, meeting: Meeting) -> Hosted:
+def meet_here(operation: AnyOperation, engine: Engine, data: Any, meeting: Meeting) -> Hosted:
     """Return the parties of data in this process.
 
     Data in one piece is checked in one piece, and then split.
@@ -451,7 +465,7 @@ def meet_here(operation: Operation[Any], engine: Engine, data: Any, meeting: Mee
 
 
 def meet_elsewhere(
-    operation: Operation[Any], engine: Engine, sources: Sequence[Source], meeting: Meeting
+    operation: AnyOperation, engine: Engine, sources: Sequence[Source], meeting: Meeting
 ) -> Hosted:
     """Return the parties of sources. The workers of the engine call the sources."""
     tables = [
@@ -465,7 +479,7 @@ def meet_elsewhere(
 
 
 def _met(
-    operation: Operation[Any], engine: Engine, tables: Sequence[AnyTable], meeting: Meeting
+    operation: AnyOperation, engine: Engine, tables: Sequence[AnyTable], meeting: Meeting
 ) -> Hosted:
     if not tables:
         raise InvalidData("there are no parties. Give at least one.")
@@ -504,7 +518,7 @@ def _known(table: AnyTable, card: TableSummary) -> AnyTable:
     return replace(table, name=card.name)
 
 
-def _read_there(operation: Operation[Any], source: Source, index: int, meeting: Meeting) -> Table:
+def _read_there(operation: AnyOperation, source: Source, index: int, meeting: Meeting) -> Table:
     table = read_party(
         source(), index, prepare=meeting.prepare, by_columns=meeting.split == "features"
     )

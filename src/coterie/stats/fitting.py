@@ -29,7 +29,7 @@ from coterie.run.certificate import Certificate, Participant, Point
 from coterie.run.disclosure import Case, discloses
 from coterie.run.finish import finish
 from coterie.run.method_choice import Circumstances
-from coterie.run.parties import Operation, Parties, Rounds
+from coterie.run.parties import OperationOn, Parties, Rounds
 from coterie.run.rounds import Outcome
 from coterie.run.settings import Settings
 from coterie.run.setup import Setup, make_agent, make_link, set_up, sizes_of, with_offset
@@ -64,7 +64,7 @@ def ranges_of(site: Site) -> list[list[float]]:
 
 
 @dataclass(frozen=True)
-class Fitting(Operation[T]):
+class Fitting(OperationOn[T, "Ready[Parties]"]):
     """An operation that fits models."""
 
     discloses: ClassVar[tuple[Callable[..., Any], ...]] = (ranges_of,)

@@ -56,7 +56,7 @@ class Preparing(Generic[P]):
 
 
 @dataclass(frozen=True)
-class Prepare(Operation[Preparing[Any]]):
+class Prepare(Operation[Preparing[Parties]]):
     """Apply recipes, or a fitted preparation, which takes no messages."""
 
     name: ClassVar[str] = "prepare"

@@ -34,7 +34,7 @@ from coterie.engines import Engine
 from coterie.numerics.arrays import digest
 from coterie.problems.parts.data import Classes
 from coterie.problems.problem import AnyProblem
-from coterie.run.parties import Hosted, Meeting, Operation, meet_elsewhere
+from coterie.run.parties import Hosted, Meeting, OperationOn, meet_elsewhere
 from coterie.run.settings import Settings
 from coterie.run.site import Site
 from coterie.run.tables import checked_alone, classes_of, encoded
@@ -48,11 +48,11 @@ class Tables:
 
     tables: list[RemoteTable]
     classes: Classes
-    prepared: Preparing[Any] | None = None
+    prepared: Preparing[Hosted] | None = None
 
 
 @dataclass(frozen=True)
-class ReadTables(Operation[Tables]):
+class ReadTables(OperationOn[Tables, Hosted]):
     """Read the tables of all parties for a fit."""
 
     name: ClassVar[str] = "read"

@@ -40,7 +40,7 @@ class Reread(Generic[P]):
 
 
 @dataclass(frozen=True)
-class ReadAgain(Operation[Reread[Any]]):
+class ReadAgain(Operation[Reread[Parties]]):
     """Read the tables of a fit once more. Parties send only their summaries, when they meet."""
 
     name: ClassVar[str] = "read again"

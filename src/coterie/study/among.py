@@ -20,7 +20,7 @@ from coterie.run.agent import AgentForm
 from coterie.run.bill import Bill
 from coterie.run.collectives import Protocol
 from coterie.run.disclosure import declared_by
-from coterie.run.parties import Operation, Parties, Rounds
+from coterie.run.parties import AnyOperation, OperationOn, Parties, Rounds
 from coterie.run.rounds import Outcome
 from coterie.run.site import NO_RULES, Rules, Site
 from coterie.study.broadcasts import AGREEMENT, DONE, Broadcast
@@ -54,7 +54,7 @@ class _Saved(typing.Protocol):
 class Among(Parties):
     """All parties, seen from one of them."""
 
-    operation: Operation[Any]
+    operation: AnyOperation
     split: str
     cards: Sequence[TableSummary]
     rules: Rules
@@ -82,7 +82,7 @@ class Among(Parties):
     @staticmethod
     def begin(
         session: Session,
-        operation: Operation[Any],
+        operation: AnyOperation,
         table: Table,
         held: Table | None = None,
         page: float = math.inf,
@@ -112,7 +112,7 @@ class Among(Parties):
     @staticmethod
     def of(
         session: Session,
-        operation: Operation[Any],
+        operation: AnyOperation,
         table: Table,
         cards: Sequence[TableSummary],
         account: Account,
@@ -193,7 +193,7 @@ class Part:
     study: Study
     say: Say = lambda text: None
 
-    def asked(self, operation: Operation[Any], table: Table, held: Table | None = None) -> Asked:
+    def asked(self, operation: AnyOperation, table: Table, held: Table | None = None) -> Asked:
         """The operation on that table, with the party's own policy."""
         policy = self.own.policy
         card = TableSummary.of(table if held is None else held, names=False)
@@ -202,7 +202,7 @@ class Part:
 
     def page(
         self,
-        operation: Operation[Any],
+        operation: AnyOperation,
         table: Table,
         fitted: Table,
         held: Table | None = None,
@@ -212,7 +212,7 @@ class Part:
         return disclosure(self.study, self.own.party, fitted, operation.name, asked)
 
     def numbers_on_page(
-        self, operation: Operation[Any], table: Table, held: Table | None = None
+        self, operation: AnyOperation, table: Table, held: Table | None = None
     ) -> float:
         """How many numbers the page of that operation allows."""
         if not operation.governed or self.study.split != "samples":
@@ -221,7 +221,7 @@ class Part:
 
     def take(
         self,
-        operation: Operation[T],
+        operation: OperationOn[T, Among],
         table: Table,
         before: Callable[[Session], None] = lambda session: None,
         held: Table | None = None,

@@ -90,9 +90,7 @@ def _objective(session: Session, own: PartyFile, study: Study) -> tuple[float | 
     """
     asked = ObjectiveOfParts(own_part(own), own.target, name_of_model(own))
     table = read_new(own, study, own.data, labelled=True)
-    objective: float | None
-    objective, rows = asked.together(Among.begin(session, asked, table))
-    return objective, rows
+    return asked.together(Among.begin(session, asked, table))
 
 
 def _from_files(before: Path, after: Path, gone: Sequence[str]) -> str | None:

@@ -38,7 +38,7 @@ from coterie.run.disclosure import (
     most_of,
 )
 from coterie.run.finish import introduced_again
-from coterie.run.parties import Operation
+from coterie.run.parties import AnyOperation
 from coterie.run.site import NO_RULES, Rules
 from coterie.stats.choosing import FITS, FOLDS, sums_of_choice
 from coterie.stats.fitting import Fit
@@ -57,7 +57,7 @@ from coterie.study.prediction import ObjectiveOfParts, Predict
 if TYPE_CHECKING:
     from coterie.study.study import Study
 
-OPERATIONS: tuple[type[Operation[Any]], ...] = (
+OPERATIONS: tuple[type[AnyOperation], ...] = (
     Describe,
     CrossTabulate,
     Evaluate,
@@ -330,7 +330,7 @@ def fits_of(study: Study) -> int:
     return FITS if study.chooses else 1
 
 
-def _operations(study: Study, operation: str) -> list[type[Operation[Any]]]:
+def _operations(study: Study, operation: str) -> list[type[AnyOperation]]:
     """Return the operations of that name that support the split of the study."""
     return [
         one for one in OPERATIONS if one.name.split()[0] == operation and study.split in one.splits

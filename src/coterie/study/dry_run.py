@@ -25,7 +25,7 @@ from coterie.run.agent import AgentForm
 from coterie.run.bill import Bill
 from coterie.run.collectives import Protocol, alone, observed
 from coterie.run.disclosure import Case, Counts, Guard, spare_of
-from coterie.run.parties import Operation, Parties, Rounds
+from coterie.run.parties import AnyOperation, Operation, Parties, Rounds
 from coterie.run.rounds import Outcome
 from coterie.run.setup import with_offset
 from coterie.run.site import Rules, Site
@@ -44,7 +44,7 @@ values of other parties.
 class Asked:
     """An operation, and what this party brings to it."""
 
-    operation: Operation[Any]
+    operation: AnyOperation
     table: Table
     """What `Operation.alone` made of the party's rows."""
     rules: Rules
@@ -68,6 +68,7 @@ class Estimate:
 def dry_run(asked: Asked, study: Study) -> Estimate:
     """Count what an operation on this table sends, and what it may send at most."""
     operation, rules = asked.operation, asked.rules
+    assert isinstance(operation, Operation), "the dry run needs an operation on any parties"
     found = None
     card = TableSummary.of(asked.table, names=False)
     network = star(len(study.party), server=True)
@@ -114,7 +115,7 @@ def needs_classes(problem: AnyProblem) -> bool:
 class _Alone(Parties):
     """One party that answers all questions of an operation itself."""
 
-    operation: Operation[Any]
+    operation: AnyOperation
     split: str
     cards: Sequence[TableSummary]
     rules: Rules

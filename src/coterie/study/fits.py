@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from coterie.api.result import Result
 from coterie.data import Table
 from coterie.problems.problem import AnyProblem
 from coterie.run.bill import Bill
 from coterie.run.certificate import Participant
-from coterie.run.parties import Operation
+from coterie.run.parties import AnyOperation
 from coterie.run.site import NO_RULES
 from coterie.stats.fitting import Fit, Ready, fit
 from coterie.study.among import Among
@@ -71,7 +70,7 @@ class Fits:
         """The parties, seen from this one."""
         return self.ready.parties
 
-    def ready_for(self, operation: Operation[Any]) -> Ready[Among]:
+    def ready_for(self, operation: AnyOperation) -> Ready[Among]:
         """The parties for an operation, with a bill of its own."""
         parties = replace(self.parties, operation=operation, bill=Bill(self.session.network))
         return replace(self.ready, parties=parties)

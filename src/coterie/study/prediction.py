@@ -98,21 +98,15 @@ def _partial_scores(model: LinearModel, site: Site) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class Predict(Operation[Predictions]):
-    """Compute the scores of new rows, from all parts of the model."""
+class _OfScores(Operation[T]):
+    """An operation on the scores of rows, from all parts of the model."""
 
-    name: ClassVar[str] = "predict"
     splits: ClassVar[tuple[str, ...]] = ("features",)
     governed: ClassVar[bool] = False
-    discloses: ClassVar = (run_of_part, has_target, scores_at_the_labels)
 
     model: LinearModel
     target: str | None
     model_file: str = "model.npz"
-
-    def together(self, parties: Parties) -> Predictions:
-        scores = self.at_the_labels(parties, scores_at_the_labels)
-        return Predictions(self.model, own_table(parties), scores)
 
     def at_the_labels(
         self, parties: Parties, protocol: Callable[..., Protocol[FloatArray | None]]
@@ -132,13 +126,25 @@ class Predict(Operation[Predictions]):
 
 
 @dataclass(frozen=True)
-class ObjectiveOfParts(Predict):
+class Predict(_OfScores[Predictions]):
+    """Compute the scores of new rows, from all parts of the model."""
+
+    name: ClassVar[str] = "predict"
+    discloses: ClassVar = (run_of_part, has_target, scores_at_the_labels)
+
+    def together(self, parties: Parties) -> Predictions:
+        scores = self.at_the_labels(parties, scores_at_the_labels)
+        return Predictions(self.model, own_table(parties), scores)
+
+
+@dataclass(frozen=True)
+class ObjectiveOfParts(_OfScores[tuple[float | None, int]]):
     """Compute the objective of the other parts of the model, on the rows that were fitted."""
 
     name: ClassVar[str] = "predict --without"
     discloses: ClassVar = (run_of_part, has_target, scores_and_penalty_at_the_labels)
 
-    def together(self, parties: Parties) -> Any:
+    def together(self, parties: Parties) -> tuple[float | None, int]:
         """The objective, at the party with the labels, and the number of rows."""
         received = self.at_the_labels(parties, scores_and_penalty_at_the_labels)
         table, problem = own_table(parties), self.model.problem

@@ -149,7 +149,7 @@ def _files_of_path(folder: FilePath, say: Say) -> Files:
 
 
 @dataclass(frozen=True)
-class VerifyOwn(Verify):
+class VerifyOwn(Verify[Among]):
     """Check one party's files of a result; with a path, of each of its results."""
 
     files: Files
