@@ -28,6 +28,7 @@ from coterie.methods import METHODS
 from coterie.networks import Network
 from coterie.networks import network as find_network
 from coterie.problems import Answers, own_numbers
+from coterie.problems.models import AnyModel
 from coterie.problems.parts.data import Classes
 from coterie.problems.problem import AnyProblem
 from coterie.run.agent import AgentForm
@@ -92,7 +93,7 @@ class Compared:
 def compare(
     found: Compared,
     certificate: Certificate,
-    model: Any,
+    model: AnyModel,
     tables: Sequence[AnyTable],
     classes: Classes,
     participants: Sequence[Participant],
@@ -115,7 +116,7 @@ def compare(
 def compare_model(
     found: Compared,
     certificate: Certificate,
-    model: Any,
+    model: AnyModel,
     agents: Sequence[AgentForm[AnyProblem]],
     points: Sequence[Point],
     answers: Answers,
@@ -170,7 +171,7 @@ def contradictions(certificate: Certificate, problem: AnyProblem) -> Iterator[st
 
 
 def compare_classes(
-    found: Compared, settings: Mapping[str, Any], model: Any, classes: Classes
+    found: Compared, settings: Mapping[str, Any], model: AnyModel, classes: Classes
 ) -> None:
     """Compare the classes, in the order in which the model has them."""
     local = _as_list(classes)
@@ -188,7 +189,9 @@ def _as_list(classes: Classes) -> list[Any] | None:
     return list(classes.tolist())
 
 
-def compare_columns(found: Compared, model: Any, tables: Sequence[AnyTable], split: str) -> None:
+def compare_columns(
+    found: Compared, model: AnyModel, tables: Sequence[AnyTable], split: str
+) -> None:
     """Compare the names of the columns, in the order of the coefficients."""
     if model.columns is None:
         return
@@ -347,7 +350,7 @@ def refusing_other_errors(found: Compared) -> Iterator[None]:
 
 
 def compare_table(
-    found: Compared, written: Inference, model: Any, tolerance: float, received: Received
+    found: Compared, written: Inference, model: AnyModel, tolerance: float, received: Received
 ) -> None:
     """Compare stored standard errors with those that follow from these sums, for any question that
     has these standard errors as its answer.
@@ -460,7 +463,9 @@ def _compare_users(found: Compared, certificate: Certificate, model: Any, named:
     found.that(users == named, f"the {len(users)} users", objection)
 
 
-def _compare_network(found: Compared, settings: Mapping[str, Any], model: Any, agents: int) -> None:
+def _compare_network(
+    found: Compared, settings: Mapping[str, Any], model: AnyModel, agents: int
+) -> None:
     """Compare the graph of similar users with the certificate's."""
     graph = model.problem.kind.models.proven_network(model, settings, agents)
     title = str(settings["network"])

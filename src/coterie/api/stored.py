@@ -23,6 +23,7 @@ from coterie.api.path import Path
 from coterie.api.result import Result
 from coterie.data.archives import without_nan
 from coterie.errors import CoterieError
+from coterie.problems.models import AnyModel
 from coterie.run.bill import Bill
 from coterie.run.certificate import Certificate
 from coterie.stats.choosing import FOLDS, LINEAR, words_of
@@ -61,7 +62,7 @@ def compare_evaluation(found: Compared, written: Evaluation, computed: Evaluatio
     found.that(not wrong, f"evaluation.json, from {computed.rows} held-out rows", objection)
 
 
-def compare_unknown_rows(found: Compared, written: Evaluation, model: Any, why: str) -> None:
+def compare_unknown_rows(found: Compared, written: Evaluation, model: AnyModel, why: str) -> None:
     """Compare the model of stored scores, where the rows are not known."""
     mine = written.model == model.digest()
     found.that(

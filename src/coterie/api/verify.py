@@ -437,7 +437,7 @@ class VerifyWhole(Verify[Hosted]):
     """Check the certificate of a model that one process has, with all parties' data."""
 
     certificate: Certificate
-    model: Any
+    model: AnyModel
     stored: Stored
     in_pieces: bool
     """Whether the data is a list with one entry per party."""

@@ -122,7 +122,7 @@ def known_of_table(
     return KnownOfTable(labels, sizes_of(table, cards, site.index, split), ids)
 
 
-def _all(found: Sequence[Any]) -> list[KnownOfTable]:
+def _all(found: Sequence[KnownOfTable | None]) -> list[KnownOfTable]:
     return [one for one in found if one is not None]
 
 

@@ -28,7 +28,7 @@ from coterie.data.places import naming_lines
 from coterie.data.preparation.prepared import Prepared
 from coterie.data.summary import TableSummary
 from coterie.errors import InvalidData, InvalidInput, NumericalError, PartyLost, ProtocolError
-from coterie.problems.models import load_model
+from coterie.problems.models import AnyModel, load_model
 from coterie.run.bill import Bill
 from coterie.run.rounds import Watch, unwatched
 from coterie.run.site import Rules
@@ -82,7 +82,7 @@ def read_new(own: PartyFile, study: Study, data: Path, *, labelled: bool) -> Tab
     return replace(table, rows=np.arange(table.n))
 
 
-def read_test(own: PartyFile, study: Study, data: Path | None, model: Any) -> Table:
+def read_test(own: PartyFile, study: Study, data: Path | None, model: AnyModel) -> Table:
     """Rows with labels, as they are: of a file, or the held-out rows of the party."""
     rows: Callable[[Path], Table] = partial(
         read,

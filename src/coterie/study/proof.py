@@ -54,6 +54,7 @@ from coterie.methods import METHODS
 from coterie.numerics.arrays import digest
 from coterie.problems import answered_here, own_numbers, points_of
 from coterie.problems.models import load_model
+from coterie.problems.parts.data import Classes
 from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent, SummaryStatistics
 from coterie.run.certificate import Certificate
@@ -241,7 +242,7 @@ def _strength(certificate: Certificate) -> float:
 
 
 def _compare(
-    found: Compared, session: Session, files: Files, agent: Agent[AnyProblem], classes: Any
+    found: Compared, session: Session, files: Files, agent: Agent[AnyProblem], classes: Classes
 ) -> None:
     """Compare this party's model and certificate with its own data and the study."""
     study, table, model, certificate = session.study, agent.data, files.model, files.certificate

@@ -22,7 +22,8 @@ import numpy as np
 from coterie.errors import InvalidData
 from coterie.numerics.arrays import FloatArray, shared_result
 from coterie.numerics.local_loss import side_by_side
-from coterie.problems.problem import AnyProblem
+from coterie.numerics.losses import Loss
+from coterie.problems.problem import AnyProblem, Problem
 from coterie.run.agent import Agent, SummaryStatistics
 from coterie.run.collectives import Protocol, Sum, alone
 from coterie.run.disclosure import discloses
@@ -177,12 +178,12 @@ def _has_events(agent: Agent) -> bool:
     return _of_classes(agent.problem) or _of_counts(agent.problem)
 
 
-def _of_classes(problem: Any) -> bool:
+def _of_classes(problem: Problem) -> bool:
     kind: str = problem.loss.kind
     return kind == "classification"
 
 
-def _of_counts(problem: Any) -> bool:
+def _of_counts(problem: Problem) -> bool:
     return bool(problem.loss.counts)
 
 
@@ -389,7 +390,7 @@ def best_constant(agent: Agent, total: float, mean: float) -> Protocol[float]:
     return mean
 
 
-def _is_searched(loss: Any) -> bool:
+def _is_searched(loss: Loss) -> bool:
     """Whether no formula gives the null intercept."""
     return loss.constant(0.0) is None
 
@@ -509,7 +510,7 @@ def _has_offsets(agent: Agent) -> bool:
     return agent.problem.intercept and _of_offsets(agent.problem)
 
 
-def _of_offsets(problem: Any) -> bool:
+def _of_offsets(problem: Problem) -> bool:
     return bool(problem.offset) and not problem.kind.local.moves_labels(problem)
 
 
