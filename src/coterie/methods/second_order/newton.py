@@ -4,6 +4,8 @@ prox.
     f(w) = (1/n) Σ_agents F_k(w),   P = f + g,   H = ∇²f(w)
     z    = argmin ⟨∇f(w), z − w⟩ + ½ (z − w)ᵀ H (z − w) + g(z)       `quadratic_models.py`
     w⁺   = w + t (z − w)                                             step size t: `line_search.py`
+
+A method may search in another way, as `semismooth.py` does with slopes.
 """
 
 from __future__ import annotations
@@ -17,7 +19,14 @@ from coterie.methods.auto.costs import Outlook, Sizes
 from coterie.methods.line_search import Line, best_step, line_to, most_of_search, objective_at
 from coterie.methods.method import Method
 from coterie.methods.second_order import quadratic_models
-from coterie.methods.second_order.oracle import NOTHING, WHOLE, Aim, HessianOracle, Oracle
+from coterie.methods.second_order.oracle import (
+    NOTHING,
+    WHOLE,
+    Aim,
+    HessianOracle,
+    Oracle,
+    Taken,
+)
 from coterie.methods.second_order.quadratic import rounded
 from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray, sealed, shared_result, whole_number
@@ -106,10 +115,17 @@ class ProximalNewton(Method[State]):
     def round(self, agent: Agent, state: State, t: int) -> Protocol[State]:
         oracle = self.oracle(agent, state)
         aim = yield from self.aim(agent, state, oracle)
+        taken = yield from self.search(agent, oracle, aim, t)
+        kept = oracle.kept_after(aim, taken)
+        steepest = state.steepest or aim.steepness
+        return State(taken.w, steepest, taken.left, kept.memory, kept.own, kept.v)
+
+    def search(self, agent: Agent, oracle: Any, aim: Aim, t: int) -> Protocol[Taken]:
+        """Take a step towards the target in round t, after a search on values of P."""
         losses = yield Sum(oracle.values(aim.target, WHOLE))
         losses_there = float(losses[0])
         self.check_step(agent, losses_there, t)
-        line, whole = shared_result(losses, _measured, agent, state.w, aim, losses_there)
+        line, whole = shared_result(losses, _measured, agent, oracle.w, aim, losses_there)
         step_size = 1.0
         w = aim.target
         left = _gap_after(line, whole, aim.foreseen)
@@ -119,10 +135,7 @@ class ProximalNewton(Method[State]):
         if step_size < 1.0:
             w = shared_result(losses, line.at, step_size)
             left = 0.0
-        memory = oracle.memory_after(aim, line, whole, step_size)
-        own = oracle.own_after(aim, step_size)
-        steepest = state.steepest or aim.steepness
-        return State(w, steepest, left, memory, own, aim.v)
+        return Taken(w, step_size, left, line.objective, whole)
 
     def check_step(self, agent: Agent, losses: float, t: int) -> None:
         """Refuse, in round t, data on which steps never end; n f is `losses` after a whole step."""

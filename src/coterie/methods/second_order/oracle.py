@@ -17,7 +17,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from coterie.methods.line_search import Line
 from coterie.numerics.arrays import FloatArray
 from coterie.run.agent import Agent
 from coterie.stats.moments import packed
@@ -47,6 +46,35 @@ class Aim(NamedTuple):
     v: FloatArray | None = None
     """Dual variables of the agent's own rows that are better than the gradient of the loss at the
     target.
+    """
+
+
+class Taken(NamedTuple):
+    """A step that was taken, and facts about it that all agents know."""
+
+    w: FloatArray
+    """The model after it."""
+    step_size: float
+    left: float = 0.0
+    """The least gap that it can have left; 0 if unknown."""
+    before: float = 0.0
+    """P before it; as the next number, for a search on values only."""
+    whole: float = 0.0
+    """P after a whole step."""
+    sums: FloatArray = NOTHING
+    """Sums over all agents at the new model, for a search on slopes only."""
+
+
+class Kept(NamedTuple):
+    """The numbers that an oracle keeps for the next round."""
+
+    memory: Any = None
+    """Equal at all agents."""
+    own: FloatArray = NOTHING
+    """About the agent's own rows."""
+    v: FloatArray | None = None
+    """Dual variables of the agent's own rows that are better than the gradient of the loss at the
+    new model.
     """
 
 
@@ -99,13 +127,9 @@ class Oracle(ABC):
         """Return the upper triangle of n H, from the sum of the messages of all agents."""
         return received
 
-    def memory_after(self, aim: Aim, line: Line, whole: float, step_size: float) -> Any:
-        """Return the memory of the next round; P after a whole step is `whole`."""
-        return None
-
-    def own_after(self, aim: Aim, step_size: float) -> FloatArray:
-        """Return the agent's memory of its own rows."""
-        return NOTHING
+    def kept_after(self, aim: Aim, taken: Taken) -> Kept:
+        """Return the numbers that the next round needs."""
+        return Kept(v=aim.v)
 
 
 class ScoreOracle(Oracle):

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coterie.methods.line_search import Line
 from coterie.methods.second_order import careful
 from coterie.methods.second_order.newton import State
-from coterie.methods.second_order.oracle import NOTHING, Aim, Columns, ScoreOracle
+from coterie.methods.second_order.oracle import NOTHING, Aim, Columns, Kept, ScoreOracle, Taken
 from coterie.methods.second_order.sampled_rows import by_pieces, next_sample, raised, thinned
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.tuning import Tuning, tuned
@@ -107,21 +106,20 @@ class RowsOracle(ScoreOracle):
             return received + self.memory.triangle
         return received.copy()
 
-    def memory_after(self, aim: Aim, line: Line, whole: float, step_size: float) -> Memory:
+    def kept_after(self, aim: Aim, taken: Taken) -> Kept:
         last = self.memory
-        if step_size == 1.0:
+        if taken.step_size == 1.0:
             floor = last.floor / 10
         else:
             floor = last.floor
-        if step_size <= 1 / 8:
+        if taken.step_size <= 1 / 8:
             floor = min(1.0, 10 * max(floor, 1e-6))
-        every = next_sample(self.agent, last.every, line.objective, whole, aim.foreseen)
-        return Memory(floor, aim.firm and last.single, every, aim.triangle)
-
-    def own_after(self, aim: Aim, step_size: float) -> FloatArray:
+        every = next_sample(self.agent, last.every, taken.before, taken.whole, aim.foreseen)
+        memory = Memory(floor, aim.firm and last.single, every, aim.triangle)
+        own = NOTHING
         if aim.triangle.size:
-            return self.curvature
-        return NOTHING
+            own = self.curvature
+        return Kept(memory, own, aim.v)
 
 
 def first_floor(agent: Agent) -> float:

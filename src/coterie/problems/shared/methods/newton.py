@@ -24,7 +24,7 @@ from coterie.methods.second_order.newton import (
     most_of_newtons_search,
     most_with_losses,
 )
-from coterie.methods.second_order.oracle import Aim, Oracle
+from coterie.methods.second_order.oracle import Aim, Kept, Oracle, Taken
 from coterie.methods.second_order.quadratic_models import most_from_hessian
 from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray, sealed
@@ -71,8 +71,8 @@ class UserOracle(Oracle):
             values.append(best.value)
         return np.array(values).T
 
-    def own_after(self, aim: Aim, step_size: float) -> FloatArray:
-        return self._deviations[step_size]
+    def kept_after(self, aim: Aim, taken: Taken) -> Kept:
+        return Kept(own=self._deviations[taken.step_size])
 
 
 @dataclass(frozen=True)
