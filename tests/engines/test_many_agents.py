@@ -149,6 +149,22 @@ def test_consecutive_blocks_of_rows_are_stacked_without_a_copy():
         np.testing.assert_array_equal(here.stacked(parts), np.stack(parts))
 
 
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize(("loss", "penalty"), [("hinge", "l2"), ("absolute", "elasticnet")])
+@pytest.mark.parametrize(("agents", "rows", "columns"), [(20, 10, 6), (8, 2375, 10)])
+def test_batches_with_non_smooth_losses_compute_the_same_bits(
+    agents, rows, columns, loss, penalty, intercept, monkeypatch
+):
+    met = crowds_met(monkeypatch)
+    problem = co.Problem(loss, penalty, 1e-2, intercept=intercept)
+    data = small(agents, rows, columns)
+    result = same_alone(
+        problem, data, met, monkeypatch, agents=agents, method="semismooth", max_rounds=60
+    )
+    assert met == [agents]
+    assert result.status.success
+
+
 @pytest.mark.parametrize("method", ["newton", "lbfgs-rows"])
 def test_crowds_and_agents_that_are_alone_speak_together(method, monkeypatch):
     """In a tree, agents of 5 and of 7 rows and two others; and with secure sums."""

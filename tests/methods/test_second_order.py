@@ -71,7 +71,8 @@ KINKS = ["absolute", "hinge", "quantile"]
 CASES = [("gram", "squared", penalty) for penalty in PENALTIES]
 CASES += [("newton", name, penalty) for name in SMOOTH for penalty in PENALTIES]
 CASES += [("interior-point", name, penalty) for name in KINKS for penalty in PENALTIES]
-ROUNDS = {"gram": 1, "newton": 15, "interior-point": 25}
+CASES += [("semismooth", name, penalty) for name in KINKS for penalty in ("l2", "elasticnet")]
+ROUNDS = {"gram": 1, "newton": 15, "interior-point": 25, "semismooth": 28}
 
 
 def labels(name):
@@ -258,7 +259,10 @@ def test_newton_converges_quadratically():
     assert len(history) <= 8
 
 
-@pytest.mark.parametrize(("name", "which"), [("logistic", "newton"), ("hinge", "interior-point")])
+@pytest.mark.parametrize(
+    ("name", "which"),
+    [("logistic", "newton"), ("hinge", "interior-point"), ("hinge", "semismooth")],
+)
 def test_some_rounds_go_without_a_certificate_and_none_is_added(name, which):
     """A proof is small beside a Hessian of so many columns, but takes time."""
     rng = np.random.default_rng(0)
@@ -906,6 +910,7 @@ def test_any_network_can_add(where):
         ("hinge", "box", "interior-point"),
         ("absolute", "nonnegative", "interior-point"),
         ("quantile", "l1ball", "interior-point"),
+        ("quantile", "elasticnet", "semismooth"),
     ],
 )
 def test_a_run_that_stopped_goes_on_as_if_it_had_not(name, penalty, which, tmp_path):

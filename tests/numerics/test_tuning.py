@@ -196,6 +196,7 @@ CASES = {
     "run.rounds": runs(["proximal-1"], ["iris hinge", "wine logistic"]),
     "run.stopping": runs(["proximal-2", "gram"], ["wine squared", "iris hinge"])[:3],
     "methods.second_order.interior_point": INTERIOR,
+    "methods.second_order.semismooth": runs(["semismooth"], ["iris hinge"]),
     "problems.low_rank.methods.subspace": runs(["dfw-subspace"], ["entries in stages"]),
     "problems.low_rank.methods.inner_steps": runs(["dfw-subspace"], ["classes of low rank"]),
     "methods.columns.envelope": runs(["lbfgs"], KINKS, **COLUMNS),
@@ -384,6 +385,7 @@ PLAIN = {
     "problems/low_rank/methods/subspace.py: NEGLIGIBLE": "how numbers round",
     "problems/shared/methods/deviations.py: NEGLIGIBLE": "how numbers round",
     "problems/shared/methods/shared.py: TINY": "a divisor for no rows",
+    "methods/second_order/semismooth.py: STEP_SIZES": "steps that are tried together",
     "methods/second_order/working_set.py: SINGLE_PRECISION": "how numbers round",
 }
 """Numbers at module level that steer nothing, and what they are."""

@@ -139,6 +139,7 @@ class Impatient(Local):
         ("huber", {"penalty": "l1", "strength": 0.01}, "newton", {"hessian": "active"}),
         ("huber", {"penalty": "l2", "strength": 1e-3}, "proximal-1", {"inner_tolerance": 1e-9}),
         ("absolute", {"penalty": "l2", "strength": 1e-3}, "interior-point", {}),
+        ("absolute", {"penalty": "l2", "strength": 1e-3}, "semismooth", {}),
     ],
 )
 def test_agents_that_stop_in_the_middle_of_a_round_still_say_the_same(

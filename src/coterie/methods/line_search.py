@@ -187,3 +187,57 @@ def _between(
         return best
     minimum = -b / (2 * a)
     return float(np.clip(minimum, step_sizes[k + 1], step_sizes[k - 1]))
+
+
+def penalty_slopes(
+    agent: Agent, w: FloatArray, p: FloatArray, step_sizes: FloatArray
+) -> FloatArray:
+    """Return the derivatives of g(w + t p) by t after steps of these sizes, for a penalty by
+    coefficient whose bounds are not passed.
+
+    Where g has no derivative, it is the one before the step; at 0, the one after it.
+    """
+    pieces = agent.problem.penalty.pieces
+    assert pieces is not None
+    way = agent.problem.coefficients(p)
+    there = agent.problem.coefficients(w) + step_sizes[:, None] * way
+    slopes: FloatArray = pieces.ridge * (there @ way)
+    if pieces.threshold:
+        side = np.where(step_sizes > 0, -1.0, 1.0)[:, None]
+        signs = np.where(there == 0, side * np.sign(way), np.sign(there))
+        slopes += pieces.threshold * (signs @ way)
+    return slopes
+
+
+def step_by_slopes(step_sizes: FloatArray, slopes: FloatArray, first_slope: float) -> float:
+    """The size of a step to where the slope of a convex function along it is about 0.
+
+    Parameters
+    ----------
+    step_sizes : array
+        Descending, the first one is a whole step.
+    slopes : array
+        The slope after a step of each of these sizes.
+    first_slope : float
+        The slope at the beginning, negative; 0 where it is not known.
+
+    Returns
+    -------
+    float
+        1 if the function still falls after a whole step. Else the zero of the line through the
+        slopes on both sides of 0. If the slope is positive after the shortest step and not known
+        at the beginning, 0.
+    """
+    if slopes[0] <= 0.0:
+        return 1.0
+    below = np.flatnonzero(slopes <= 0.0)
+    if below.size:
+        k = int(below[0])
+        low, high = float(step_sizes[k]), float(step_sizes[k - 1])
+        rise, fall = float(slopes[k - 1]), float(-slopes[k])
+    elif first_slope < 0.0:
+        low, high = 0.0, float(step_sizes[-1])
+        rise, fall = float(slopes[-1]), -first_slope
+    else:
+        return 0.0
+    return low + (high - low) * fall / (rise + fall)

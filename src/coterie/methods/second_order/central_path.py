@@ -81,7 +81,7 @@ def _row_bounds(agent: Agent) -> RowBounds:
     lower = lower.astype(float, copy=False)
     upper = upper.astype(float, copy=False)
     if agent.data.weights is None:
-        weights = np.ones(len(y))
+        weights = np.ones(y.shape)
     else:
         weights = agent.data.weights.astype(float)
     idle = np.flatnonzero(weights == 0)
