@@ -36,7 +36,7 @@ def rough():
 
 def failed(result, status):
     error = (
-        PartyLost("bea has not been heard for 8 seconds.", "bea")
+        PartyLost("bea sent no message for 8 seconds.", "bea")
         if status is Status.PARTY_LOST
         else None
     )
@@ -115,7 +115,7 @@ def test_a_path_with_a_failure_does_not_replace_one_without(tmp_path):
     assert "its gap" in why_path_kept(
         tmp_path, co.path(RIDGE, (X, Y), [0.1, 0.01], max_rounds=2, **HOW)
     )
-    assert "strength 0.01: bea has not been heard" in str(lost)
+    assert "strength 0.01: bea sent no message" in str(lost)
 
 
 def test_the_shell_keeps_the_better_result(shell, tmp_path):

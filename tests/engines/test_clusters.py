@@ -795,7 +795,7 @@ def test_mpi_that_survives_names_the_rank_that_was_killed(tmp_path):
 
 
 FROZEN = (
-    "agent 2 and agent 3 stopped answering: rank 1 has not been heard for 4 seconds (the deadline "
+    "agent 2 and agent 3 stopped answering: rank 1 sent no message for 4 seconds (the deadline "
     "is 4)."
 )
 
@@ -866,7 +866,7 @@ Driver(Bill(path), MpiCollectives(path, world, [0, 1], None, 4.0, _end_all)).con
         (
             "words",
             (
-                "agent 0 said Mix (step 2, rounds) of 3 numbers; agent 1 said Sum (step 2, "
+                "agent 0 yielded Mix (step 2, rounds) of 3 numbers; agent 1 yielded Sum (step 2, "
                 "rounds) of "
                 "3 numbers"
             ),
@@ -874,7 +874,7 @@ Driver(Bill(path), MpiCollectives(path, world, [0, 1], None, 4.0, _end_all)).con
         (
             "sizes",
             (
-                "agent 0 said Sum (step 3, rounds) of 5 numbers; agent 1 said Sum (step 3, "
+                "agent 0 yielded Sum (step 3, rounds) of 5 numbers; agent 1 yielded Sum (step 3, "
                 "rounds) of "
                 "6 numbers"
             ),
@@ -925,7 +925,7 @@ def until_told(transport, dtype):
         mine = {0: 2 if t >= 4 else 0, 2: 1}.get(transport.process, 0)
         if reason := transport.agreed(MANY + t, mine):
             return t, reason
-        transport.converse([say() for _ in transport.here], "rounds")
+        transport.converse([say() for _ in transport.local], "rounds")
 
 def ill(agent, word):
     yield word(np.array([1.0, np.nan if agent == 5 else 2.0]))
@@ -936,8 +936,8 @@ for network in (star(8, server=True), ring(8), complete(7), complete(16), expand
         expected = InProcess(network, Bill(network))
         wanted = expected.converse([words(a, network, dtype) for a in range(network.agents)], "rounds")
         transport = ranks(network, judge)
-        results = transport.converse([words(a, network, dtype) for a in transport.here], "rounds")
-        for agent, found in zip(transport.here, results):
+        results = transport.converse([words(a, network, dtype) for a in transport.local], "rounds")
+        for agent, found in zip(transport.local, results):
             for x, y in zip(found, wanted[agent], strict=True):
                 assert (x.shape, x.dtype, x.tobytes()) == (y.shape, y.dtype, y.tobytes())
                 assert not x.flags.writeable
@@ -948,11 +948,11 @@ for network in (star(8, server=True), ring(8), complete(7), complete(16), expand
     for word in (Sum,) if network.server else (Sum, Mix):
         transport = ranks(network, _end_all)
         try:
-            transport.converse([ill(a, word) for a in transport.here], "rounds")
+            transport.converse([ill(a, word) for a in transport.local], "rounds")
         except co.errors.NumericalError as error:
             who = str(error)
         told = {str(line) for line in transport.collectives.gathered(who)}
-        assert "agent 5 said %s with 1 of 2 numbers not finite." % word.__name__ in told, told
+        assert "agent 5 sent %s with 1 of 2 numbers not finite." % word.__name__ in told, told
         assert word is Mix or len(told) == 1, told
         transport.collectives.leave()
 print("all is well")

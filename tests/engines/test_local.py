@@ -132,7 +132,7 @@ def test_replies_are_read_only_and_letters_do_not_leak():
 
 
 def test_two_words_at_one_step_name_both_agents():
-    with pytest.raises(ProtocolError, match=r"agent 0 said Sum and agent 2 said Mix"):
+    with pytest.raises(ProtocolError, match=r"agent 0 yielded Sum and agent 2 yielded Mix"):
         transport_on(ring(3)).converse(
             [say(Sum(np.ones(2))), say(Sum(np.ones(2))), say(Mix(np.ones(2)))], "rounds"
         )
@@ -143,7 +143,7 @@ def test_an_agent_that_falls_silent_is_noticed():
         return None
         yield
 
-    with pytest.raises(ProtocolError, match="agent 1 ended the round while agent 0 said Sum"):
+    with pytest.raises(ProtocolError, match="agent 1 ended the round while agent 0 yielded Sum"):
         transport_on(ring(3)).converse(
             [say(Sum(np.ones(2))), silent(), say(Sum(np.ones(2)))], "rounds"
         )
@@ -164,7 +164,7 @@ def test_a_letter_that_is_not_finite_names_its_sender(collective, bad):
     x = messages(3)
     x[1][0] = bad
     with pytest.raises(
-        NumericalError, match=f"agent 1 said {collective.__name__} with 1 of 6 numbers not finite"
+        NumericalError, match=f"agent 1 sent {collective.__name__} with 1 of 6 numbers not finite"
     ):
         transport_on(ring(3)).converse([say(collective(own)) for own in x], "rounds")
 

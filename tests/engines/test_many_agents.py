@@ -250,7 +250,7 @@ def test_a_party_of_a_crowd_is_blamed_by_name(monkeypatch):
     monkeypatch.setattr(
         Together, "losses_at", lambda self, u: np.where(np.arange(20) == 7, np.nan, at(self, u))
     )
-    with pytest.raises(co.errors.NumericalError, match="agent 7 said Sum with 2 of 20"):
+    with pytest.raises(co.errors.NumericalError, match="agent 7 sent Sum with 2 of 20"):
         co.solve(problem, data, agents=20, method="newton", progress=False)
 
 

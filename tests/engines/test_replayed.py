@@ -80,7 +80,10 @@ def stop_early(agent):
 
 @pytest.mark.parametrize(
     ("step", "told"),
-    [(say, "said Sum and agent 1 said Mix"), (stop_early, "agent 1 ended the round while agent 0")],
+    [
+        (say, "yielded Sum and agent 1 yielded Mix"),
+        (stop_early, "agent 1 ended the round while agent 0"),
+    ],
 )
 def test_agents_that_disagree_are_named(step, told):
     network = ring(3)

@@ -87,7 +87,7 @@ class Wire:
         class Recording(Driver):
             def _fits(self, messages):
                 super()._fits(messages)
-                party = self.names[self.here[0]]
+                party = self.names[self.local[0]]
                 numbers = np.array(messages[0]).ravel()
                 with wire.lock:
                     wire.messages.append(Message(party, self.guard.operation, numbers))
@@ -102,7 +102,7 @@ class Wire:
                 }
                 with wire.lock:
                     wire.conversations.append(
-                        Conversation(self.names[self.here[0]], guard.operation, purpose, new)
+                        Conversation(self.names[self.local[0]], guard.operation, purpose, new)
                     )
                 return found
 

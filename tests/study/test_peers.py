@@ -35,7 +35,7 @@ from coterie.study.party import fit_together, read_own
 from coterie.study.proof import verify_together
 from coterie.study.scores import predict_together
 from coterie.study.study import load_party, load_study
-from coterie.transport.broadcast import Collective, SignedBroadcast
+from coterie.transport.broadcast import SignedBroadcast, SignedMessage
 from coterie.transport.grpc_mesh import GrpcMesh
 from coterie.transport.keys import load_keys, provide_all
 from coterie.transport.layout import Layout
@@ -547,7 +547,7 @@ def changing(speaker, other=None):
     """Another body under that speaker's signature, or another speaker's word in its place."""
 
     def change(broadcast, words):
-        collective = msgspec.msgpack.decode(words[speaker], type=Collective)
+        collective = msgspec.msgpack.decode(words[speaker], type=SignedMessage)
         changed = msgspec.msgpack.encode(msgspec.structs.replace(collective, body=b"changed"))
         return words | {speaker: changed if other is None else words[other]}
 
@@ -557,7 +557,7 @@ def changing(speaker, other=None):
 TAMPERING = {
     "speaks for its parent": (
         {"up": lambda broadcast, words: words | {0: words[1]}},
-        "cards: bea sent words for parties outside its branch",
+        "cards: bea sent messages of parties outside its branch",
     ),
     "changes what its child says": (
         {"up": changing(2)},
@@ -577,7 +577,7 @@ TAMPERING = {
     ),
     "leaves somebody out": (
         {"down": lambda broadcast, words: {0: words[0]}},
-        r"cards: only \[0\] of 3 parties were heard",
+        r"cards: only \[0\] of 3 parties sent a message",
     ),
     "hands out nonsense": (
         {"down": lambda broadcast, words: words | {0: b"x"}},

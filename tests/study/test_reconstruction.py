@@ -43,7 +43,7 @@ def wire(monkeypatch):
 
     def recorded(self, messages, purpose):
         with lock:
-            said[self.names[self.here[0]]].append((purpose, np.array(messages[0]).ravel()))
+            said[self.names[self.local[0]]].append((purpose, np.array(messages[0]).ravel()))
         return total(self, messages, purpose)
 
     monkeypatch.setattr(Driver, "_total", recorded)
@@ -321,8 +321,8 @@ def test_a_budget_outlives_restarts_and_counts_what_is_said_again_once(tmp_path)
         account = Account("bea", 20, file)
         for message, total in zip(answers, totals, strict=True):
             account.count(np.full(4, message))
-            account.hear(np.full(4, total))
-        return account.told
+            account.receive(np.full(4, total))
+        return account.sent
 
     assert said([1.0, 2.0], [5.0, 6.0]) == 8
     assert said([1.0, 2.0], [5.0, 6.0]) == 8, "the same run again, from the beginning"
@@ -387,7 +387,7 @@ def test_who_adds_up_cannot_change_a_total(tmp_path, monkeypatch, kind, change):
     handed_down = PointToPoint._handed_down
 
     def changed(self, total, tag):
-        if self.process == 0 and tag.purpose == "rounds" and self.layout.told_by is None:
+        if self.process == 0 and tag.purpose == "rounds" and self.layout.receives_from is None:
             numbers = fixed_point.rounded(total[:-3], float)
             if change == "scaled":
                 total[:] = sum_of([total, total])
@@ -406,7 +406,11 @@ def test_who_adds_up_cannot_change_a_total(tmp_path, monkeypatch, kind, change):
         def late(original):
             def added(self, messages, tag):
                 found = original(self, messages, tag)
-                if self.process == 0 and tag.purpose == "rounds" and self.layout.told_by is None:
+                if (
+                    self.process == 0
+                    and tag.purpose == "rounds"
+                    and self.layout.receives_from is None
+                ):
                     more = fixed_point.zeros(found.size // 3)
                     fixed_point.accumulate(more, np.eye(1, found.size // 3)[0])
                     found = sum_of([found, more])

@@ -85,10 +85,10 @@ def test_the_bits_and_the_bill_of_one_process(network, layout, dtype):
     process_of = [j % processes if layout == "dealt" else processes * j // m for j in range(m)]
 
     def protocol(transport):
-        for agent in transport.here:
+        for agent in transport.local:
             transport.publish(agent, np.full(agent % 3 + 1, agent, dtype))
         protocols = [
-            conversation(agent, m, dtype, network.neighbours(agent)) for agent in transport.here
+            conversation(agent, m, dtype, network.neighbours(agent)) for agent in transport.local
         ]
         results = transport.converse(protocols, "rounds")
         transport.bill.end_round()
@@ -99,7 +99,7 @@ def test_the_bits_and_the_bill_of_one_process(network, layout, dtype):
     transports, found = everywhere(network, process_of, protocol)
     for transport, results in zip(transports, found, strict=True):
         assert transport.bill == embedded.bill
-        for agent, result in zip(transport.here, results, strict=True):
+        for agent, result in zip(transport.local, results, strict=True):
             for number, (one, other) in enumerate(zip(expected[agent], result, strict=True)):
                 if (
                     isinstance(one, np.ndarray) and network is MANY and number in (1, 2, 7)
@@ -134,7 +134,7 @@ def test_sums_do_not_depend_on_who_lives_where_or_on_how_they_are_cut(
             second = yield Sum(first / 3)
             return second
 
-        return transport.converse([total(agent) for agent in transport.here], "rounds")
+        return transport.converse([total(agent) for agent in transport.local], "rounds")
 
     expected = protocol(InProcess(network, Bill(network), secure_sums=secure))[0]
     with mock.patch.object(point_to_point, "PIECE", piece):
@@ -174,7 +174,7 @@ def test_all_places_stop_after_the_same_round(network, first, dtype):
             )
             if (agreed := transport.agreed(t, reason)) != 0:
                 return t, agreed
-            transport.converse([one_round(agent) for agent in transport.here], "rounds")
+            transport.converse([one_round(agent) for agent in transport.local], "rounds")
         return None
 
     stops = everywhere(network, list(range(6)), protocol)[1]
@@ -194,7 +194,7 @@ def test_shapes_are_exact_whatever_the_numbers_are(dtype):
             received = yield Exchange(np.ones(sizes[agent], dtype))
             return {other: x.shape for other, x in received.items()}
 
-        return transport.converse([shapes(agent) for agent in transport.here], "rounds")
+        return transport.converse([shapes(agent) for agent in transport.local], "rounds")
 
     for process_of in ([0, 1, 2], [0, 0, 1]):
         for results in everywhere(ring(3), process_of, protocol)[1]:
@@ -207,7 +207,7 @@ def one_word(words):
         def say(collective):
             yield collective
 
-        return transport.converse([say(words[agent]) for agent in transport.here], "rounds")
+        return transport.converse([say(words[agent]) for agent in transport.local], "rounds")
 
     return protocol
 
@@ -215,7 +215,7 @@ def one_word(words):
 def test_errors_name_who_it_was():
     process_of = [0, 1, 2]
     bad = [Sum(np.ones(2)), Sum(np.array([1.0, np.nan])), Sum(np.ones(2))]
-    with pytest.raises(NumericalError, match="agent 1 said Sum with 1 of 2 numbers not finite"):
+    with pytest.raises(NumericalError, match="agent 1 sent Sum with 1 of 2 numbers not finite"):
         everywhere(ring(3), process_of, one_word(bad))
     for network in (ring(3), star(3, server=True)):
         longer = [Sum(np.ones(2)), Sum(np.ones(2)), Sum(np.ones(3))]

@@ -122,7 +122,7 @@ class Among(Parties):
         study, policy = session.study, session.own.policy
         own = Rules(
             policy.minimum_count,
-            account.allowance - account.told,
+            account.allowance - account.sent,
             policy.per_party,
             policy.minimum_rows,
         )

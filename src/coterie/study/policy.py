@@ -318,13 +318,13 @@ class Account:
     """
 
     def __init__(self, party: str, allowance: float, file: Path | None = None):
-        self.party, self.allowance, self.told = party, allowance, 0
+        self.party, self.allowance, self.sent = party, allowance, 0
         self.context = b""
         self._file = file
         self._known: set[bytes] = set()
         if file is not None:
             for numbers, mark in _records(file):
-                self.told += numbers
+                self.sent += numbers
                 self._known.add(mark)
 
     @staticmethod
@@ -338,21 +338,21 @@ class Account:
     def count(self, message: FloatArray) -> None:
         """Count a message that this party is about to send; refuse it if it exceeds the budget."""
         if math.isinf(self.allowance):
-            self.say(message.size)
+            self._spend(message.size)
             return
         content = self.context + np.ascontiguousarray(message).tobytes()
         mark = hashlib.blake2b(content, digest_size=MARK).digest()
         if mark in self._known:
             return
-        self.say(message.size)
+        self._spend(message.size)
         self._known.add(mark)
         if self._file is not None:
             append(self._file, RECORD.pack(message.size, mark))
 
-    def say(self, numbers: int) -> None:
+    def _spend(self, numbers: int) -> None:
         """Count this many numbers, which this party is about to send."""
-        if self.told + numbers > self.allowance:
-            many = _too_many(self.told + numbers, self.allowance)
+        if self.sent + numbers > self.allowance:
+            many = _too_many(self.sent + numbers, self.allowance)
             kept = ""
             if self._file is not None:
                 kept = f" {self._file} keeps the count: remove it to begin again at 0."
@@ -361,9 +361,9 @@ class Account:
                 self.party,
                 _refusal([self.party]),
             )
-        self.told += numbers
+        self.sent += numbers
 
-    def hear(self, total: FloatArray) -> None:
+    def receive(self, total: FloatArray) -> None:
         """Note an aggregate that this party received: after another aggregate, the same numbers are
         another message.
         """

@@ -20,7 +20,7 @@ from coterie.study.broadcasts import CHECKPOINTS
 from coterie.study.nonce import secret
 from coterie.study.policy import Account
 from coterie.study.session import Say, Session, check_totals, transport_of
-from coterie.transport.driver import HEARD
+from coterie.transport.driver import RECEIVED
 from coterie.transport.grpc_mesh import Restarted
 from coterie.transport.links import Stop
 
@@ -91,7 +91,7 @@ def _refuse_other_checkpoints(session: Session, saved: Checkpoint | None, say: S
 
     If there are no such checkpoints, all parties remove theirs, and begin again.
     """
-    mine = {} if saved is None else saved.marks(HEARD)
+    mine = {} if saved is None else saved.marks(RECEIVED)
     marks = session.all_gather(mine, CHECKPOINTS, dict[int, str])
     if not any(marks):
         return

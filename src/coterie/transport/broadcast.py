@@ -37,7 +37,7 @@ from coterie.transport.security import MutualTLS
 T = TypeVar("T")
 
 
-class Collective(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SignedMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The broadcast of one party, with its signature."""
 
     body: bytes
@@ -113,14 +113,14 @@ class SignedBroadcast:
         security = self.links.security
         assert isinstance(security, MutualTLS), "parties have keys"
         mine = msgspec.msgpack.encode(Introduction(secrets.token_bytes(32), security.certificate))
-        collectives = self._passed_on(self._signed(mine, about), about)
-        shown = [_decoded(collective.body, Introduction) for collective in collectives]
+        signed = self._passed_on(self._signed(mine, about), about)
+        shown = [_decoded(message.body, Introduction) for message in signed]
         names = [self.links.name(j) for j in range(self.count)]
         self._keys = [
             known_key(security, one.certificate, name)
             for one, name in zip(shown, names, strict=True)
         ]
-        self._checked(collectives, about)
+        self._checked(signed, about)
         for error in self.links.strangers.values():
             raise error
         self.links.introduced = True
@@ -130,48 +130,48 @@ class SignedBroadcast:
         me = self.links.me
         assert isinstance(security, MutualTLS), "parties have keys"
         return msgspec.msgpack.encode(
-            Collective(body, signature(security, self._sentence(body, about, me)))
+            SignedMessage(body, signature(security, self._sentence(body, about, me)))
         )
 
-    def _sentence(self, body: bytes, about: str, speaker: int) -> bytes:
+    def _sentence(self, body: bytes, about: str, sender: int) -> bytes:
         """Return the bytes that a party signs: the body with its run, session, subject and
         sender.
         """
-        return msgspec.msgpack.encode((self.links.run_id, self._session, about, speaker, body))
+        return msgspec.msgpack.encode((self.links.run_id, self._session, about, sender, body))
 
-    def _checked(self, collectives: list[Collective], about: str) -> list[bytes]:
+    def _checked(self, signed: list[SignedMessage], about: str) -> list[bytes]:
         """Check the signatures, and return the broadcasts without them. The session then includes
         these broadcasts.
         """
-        for speaker, (collective, key) in enumerate(zip(collectives, self._keys, strict=True)):
-            sentence = self._sentence(collective.body, about, speaker)
+        for sender, (message, key) in enumerate(zip(signed, self._keys, strict=True)):
+            sentence = self._sentence(message.body, about, sender)
             check_signature(
-                key, sentence, collective.signature, f"{self.links.name(speaker)} ({about})"
+                key, sentence, message.signature, f"{self.links.name(sender)} ({about})"
             )
-        bodies = [collective.body for collective in collectives]
+        bodies = [message.body for message in signed]
         self._session = hashlib.sha256(msgspec.msgpack.encode((self._session, bodies))).digest()
         return bodies
 
-    def _passed_on(self, mine: bytes, about: str) -> list[Collective]:
+    def _passed_on(self, mine: bytes, about: str) -> list[SignedMessage]:
         """Return the broadcasts of all parties, one from each."""
 
         def merge(parts: list[bytes]) -> bytes:
-            everything: dict[int, bytes] = {self.links.me: parts[0]}
+            bodies: dict[int, bytes] = {self.links.me: parts[0]}
             for child, part in zip(self.children, parts[1:], strict=True):
                 found = _decoded(part, dict[int, bytes])
                 if found.keys() != self.branch(child):
                     who = self.links.name(child)
                     raise ProtocolError(
-                        f"{about}: {who} sent words for parties outside its branch of the tree, "
+                        f"{about}: {who} sent messages of parties outside its branch of the tree, "
                         "or not for all in it."
                     )
-                everything |= found
-            return msgspec.msgpack.encode(everything)
+                bodies |= found
+            return msgspec.msgpack.encode(bodies)
 
         found = _decoded(self.gathered(mine, about, merge), dict[int, bytes])
         if sorted(found) != list(range(self.count)):
             raise ProtocolError(
-                f"{about}: only {sorted(found)} of {self.count} parties were heard."
+                f"{about}: only {sorted(found)} of {self.count} parties sent a message."
             )
         if found[self.links.me] != mine:
             # This check also prevents the replay of a recorded session: there, this party's own
@@ -179,7 +179,7 @@ class SignedBroadcast:
             raise ProtocolError(
                 f"{about}: what {self.links.name(self.links.me)} sent came back changed."
             )
-        return [_decoded(found[j], Collective) for j in range(self.count)]
+        return [_decoded(found[j], SignedMessage) for j in range(self.count)]
 
 
 def _decoded(part: bytes, kind: type[T]) -> T:

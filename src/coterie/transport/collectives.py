@@ -58,7 +58,7 @@ class Collectives(ABC):
         self.layout = Layout(network, process_of, process)
         self.process = process
         self.process_of = self.layout.process_of
-        self.here = self.layout.here
+        self.local = self.layout.local
         self.names = list(names) if names else [f"agent {j}" for j in range(network.agents)]
         self.stop = Stop()
         self.transcript: hashlib._Hash | None = None
@@ -66,7 +66,7 @@ class Collectives(ABC):
         self.sums = PlainSums()
         """The method that adds the messages of a `Sum`."""
         self.published: dict[int, FloatArray] = {}
-        self._mixing = Mixing(network, self.here, self.layout.at_hand)
+        self._mixing = Mixing(network, self.local, self.layout.at_hand)
         self._step = 0
         if not network.server:
             tree = network.tree()
@@ -89,7 +89,7 @@ class Collectives(ABC):
         processes. In one trusted cluster every process may compute it.
         """
         total = self.total(messages, tag)
-        return total if agent in self.here else None
+        return total if agent in self.local else None
 
     @abstractmethod
     def mixed(self, rule: str | Matrix, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
@@ -126,7 +126,7 @@ class Collectives(ABC):
         if not self.layout.others:
             return np.array(rows, float)
         table = np.zeros((len(rows), self.network.agents, len(rows[0])))
-        for mine, agent, row in zip(table, self.here, rows, strict=True):
+        for mine, agent, row in zip(table, self.local, rows, strict=True):
             mine[agent] = row
         return self.total(list(table), self.tag("engine", about))
 

@@ -43,7 +43,7 @@ CARD = 4
 """Number of numbers with which an answer begins."""
 LONGEST_NOTE = 8
 """Largest length of a note, unless its receiver's own publication is longer."""
-WORDS = ("Ask", "Exchange")
+BILLED = ("Ask", "Exchange")
 """The collectives under which gossip is billed."""
 
 
@@ -61,7 +61,7 @@ class BetweenProcesses(Gossip):
         self._others = collectives.layout.others
         self._tag = Tag("rounds", 0, "wake-up")
         self._outbox: dict[int, list[float]] = {}
-        self._told: dict[tuple[int, int], FloatArray] = {}
+        self._known: dict[tuple[int, int], FloatArray] = {}
         """The x of each agent of this process as another process knows it, by (process, agent)."""
         self.open(Bill(self.network), self.network.agents)
 
@@ -105,9 +105,9 @@ class BetweenProcesses(Gossip):
         process does not have yet.
         """
         publication = self._publications[peer]
-        known = self._told.get((process, peer))
+        known = self._known.get((process, peer))
         changed = np.flatnonzero(publication.x if known is None else publication.x != known)
-        self._told[process, peer] = publication.x.copy()
+        self._known[process, peer] = publication.x.copy()
         card = [self._bodies[peer], publication.head, publication.sparse, changed.size]
         return np.concatenate(
             [card, changed if changed.size < publication.x.size else [], publication.x[changed]]
@@ -140,12 +140,12 @@ class BetweenProcesses(Gossip):
 
     def settle(self, bill: Bill) -> None:
         """Add to every process's bill the cost of all processes since they last settled."""
-        account = np.zeros((len(WORDS), 3 * self.count + 1))
+        account = np.zeros((len(BILLED), 3 * self.count + 1))
         for _, collective, table in self.bill.state()["apart"]:
-            account[WORDS.index(collective)] = [*np.ravel(table), 1]
+            account[BILLED.index(collective)] = [*np.ravel(table), 1]
         self.bill = Bill(self.network)
-        for collective, (*spent, said) in zip(WORDS, self._pooled(account).tolist(), strict=True):
-            if said:
+        for collective, (*spent, sent) in zip(BILLED, self._pooled(account).tolist(), strict=True):
+            if sent:
                 for agent in range(self.count):
                     bill.send(
                         "rounds", collective, agent, *map(int, spent[3 * agent : 3 * agent + 3])
@@ -198,12 +198,10 @@ class DistributedGossip(BetweenProcesses):
 
     def _follow(self, who: int) -> None:
         leader = self.process_of[who]
-        while (message := self._heard(leader))[0] == ASKED:
+        while (message := self._received(leader))[0] == ASKED:
             peers = _whole(message[1:])
             if not (peers and all(self._lives(peer, self.process) for peer in peers)):
-                raise ProtocolError(
-                    f"{self._called(leader)} asked here for agents that live elsewhere."
-                )
+                raise ProtocolError(f"{self._called(leader)} asked for agents of other processes.")
             self.collectives.send(
                 leader, np.concatenate([self._news(leader, peer) for peer in peers]), self._tag
             )
@@ -211,7 +209,7 @@ class DistributedGossip(BetweenProcesses):
             raise unfit(who)
         self._hand_on(leader, message.tolist())
 
-    def _heard(self, process: int) -> FloatArray:
+    def _received(self, process: int) -> FloatArray:
         message = self.collectives.receive(process, self._tag)
         if not (message.ndim == 1 and message.size and np.isfinite(message[0])):
             raise ProtocolError(f"{self._called(process)} sent an unknown message type.")

@@ -40,7 +40,7 @@ from coterie.transport.sums import sums_of
 
 T = TypeVar("T")
 
-HEARD, TOLD, CONTEXT = "heard", "told", "context"
+RECEIVED, SENT, CONTEXT = "heard", "told", "context"
 MANY = 256
 """Number of agents of one process from which steps pause garbage collection. With 2,000 agents,
 garbage collection took a third of the time.
@@ -70,7 +70,7 @@ class Driver:
         self.pace = pace
         self.network = collectives.network
         self.names = collectives.names
-        self.here = collectives.here
+        self.local = collectives.local
         self.process = collectives.process
         self._answers: dict[type, Callable[[Sequence[Any], str], Sequence[Any]]] = {
             Sum: self._sum,
@@ -100,7 +100,7 @@ class Driver:
         """Pause garbage collection if there are many agents. Python would otherwise search all
         their objects repeatedly, and free nothing.
         """
-        if len(self.here) >= MANY and gc.isenabled():
+        if len(self.local) >= MANY and gc.isenabled():
             return _no_collection()
         return nullcontext()
 
@@ -108,7 +108,7 @@ class Driver:
         self, protocols: Sequence[Protocol[T]], places: Sequence[IndexArray], purpose: str
     ) -> list[T]:
         """Run protocols that consist of sums, each for one group of agents: the agents at `places`
-        in `here`.
+        in `local`.
 
         A protocol sends one row for each agent of its group. All protocols receive the same
         aggregate.
@@ -117,15 +117,15 @@ class Driver:
         try:
             with self._without_collection():
                 while True:
-                    said = [_sent((protocol, reply)) for protocol in protocols]
-                    if any(ended for ended, _ in said):
-                        return self._ends(said, [int(place[0]) for place in places])
-                    collectives = [collective for _, collective in said]
+                    yielded = [_sent((protocol, reply)) for protocol in protocols]
+                    if any(ended for ended, _ in yielded):
+                        return self._ends(yielded, [int(place[0]) for place in places])
+                    collectives = [collective for _, collective in yielded]
                     for collective in collectives:
                         if type(collective) is not Sum:
                             raise ProtocolError(
-                                f"agents that speak as one said {_name(collective)}; they can "
-                                "only Sum."
+                                f"a group of agents yielded {_name(collective)}; they can "
+                                "only yield Sum."
                             )
                     self._guard(protocols, collectives)
                     rows: Any = self._by_agents(
@@ -157,8 +157,8 @@ class Driver:
             return np.ascontiguousarray(first.reshape(len(places[0]), -1))
         for part, place in zip(parts, places, strict=True):
             if part.shape[-1:] != first.shape[-1:] or part.dtype != first.dtype:
-                raise self._misfit("Sum", first[-1:], part[-1:], self.here[place[0]])
-        rows: FloatArray = np.empty((len(self.here), first.shape[-1]), first.dtype)
+                raise self._misfit("Sum", first[-1:], part[-1:], self.local[place[0]])
+        rows: FloatArray = np.empty((len(self.local), first.shape[-1]), first.dtype)
         for part, place in zip(parts, places, strict=True):
             rows[place] = part
         return rows
@@ -172,12 +172,14 @@ class Driver:
             while True:
                 # Free the messages of the last step before the agents compute more.
                 collectives: list[Collective] = []
-                said: list[tuple[bool, Any]] = []
+                yielded: list[tuple[bool, Any]] = []
                 if self.numbers >= WORTH:
-                    said = spread(_sent, list(zip(protocols, replies, strict=True)), self.numbers)
-                    if any(ended for ended, _ in said):
-                        return self._ends(said, range(len(said)))
-                    collectives = [collective for _, collective in said]
+                    yielded = spread(
+                        _sent, list(zip(protocols, replies, strict=True)), self.numbers
+                    )
+                    if any(ended for ended, _ in yielded):
+                        return self._ends(yielded, range(len(yielded)))
+                    collectives = [collective for _, collective in yielded]
                 else:
                     try:
                         for protocol, reply in zip(protocols, replies, strict=True):
@@ -195,15 +197,15 @@ class Driver:
         except self.collectives.failures as error:
             self.collectives.explain(error)
 
-    def _ends(self, said: Sequence[tuple[bool, Any]], places: Sequence[int]) -> list[Any]:
+    def _ends(self, yielded: Sequence[tuple[bool, Any]], places: Sequence[int]) -> list[Any]:
         """Return the values of all protocols, when at least one has ended. All must end at the same
         step.
         """
-        collectives = [collective for ended, collective in said if not ended]
+        collectives = [collective for ended, collective in yielded if not ended]
         if collectives:
-            silent = [place for place, (ended, _) in zip(places, said, strict=True) if ended]
+            silent = [place for place, (ended, _) in zip(places, yielded, strict=True) if ended]
             raise self._disagreement(collectives, silent)
-        return [value for _, value in said]
+        return [value for _, value in yielded]
 
     def _ended(
         self,
@@ -245,7 +247,7 @@ class Driver:
 
     def least(self, number: int) -> int:
         """Return the smallest `number` of all processes."""
-        return int(self.collectives.of_all([[float(number)]] * len(self.here), "least").min())
+        return int(self.collectives.of_all([[float(number)]] * len(self.local), "least").min())
 
     # -- agents that wake up one by one ------------------------------------------------------------
 
@@ -320,9 +322,9 @@ class Driver:
         transcript = self.collectives.transcript
         memory: dict[str, Any] = {}
         if transcript is not None:
-            memory[HEARD] = np.frombuffer(transcript.digest(), np.uint8)
+            memory[RECEIVED] = np.frombuffer(transcript.digest(), np.uint8)
         if self.account is not None:
-            memory[TOLD] = np.array([self.account.told])
+            memory[SENT] = np.array([self.account.sent])
             memory[CONTEXT] = np.frombuffer(self.account.context, np.uint8)
         if self._gossip is not None:
             memory |= self._gossip.memory()
@@ -330,16 +332,16 @@ class Driver:
 
     def recall(self, memory: dict[str, Any]) -> None:
         """Continue from the `memory` of a checkpoint."""
-        if self.collectives.transcript is not None and HEARD in memory:
-            self.collectives.transcript.update(memory[HEARD].tobytes())
-        if self.account is not None and TOLD in memory:
-            self.account.told = max(self.account.told, int(memory[TOLD][0]))
+        if self.collectives.transcript is not None and RECEIVED in memory:
+            self.collectives.transcript.update(memory[RECEIVED].tobytes())
+        if self.account is not None and SENT in memory:
+            self.account.sent = max(self.account.sent, int(memory[SENT][0]))
         if self.account is not None and CONTEXT in memory:
             self.account.context = memory[
                 CONTEXT
             ].tobytes()  # messages that are sent again were counted before
         if read := {
-            name: array for name, array in memory.items() if name not in (HEARD, TOLD, CONTEXT)
+            name: array for name, array in memory.items() if name not in (RECEIVED, SENT, CONTEXT)
         }:
             self._gossiping().recall(read)
 
@@ -374,7 +376,7 @@ class Driver:
         if total is None:
             return [None] * len(collectives)
         self._finite("Sum", total, messages)
-        return [sealed(total) if agent == to else None for agent in self.here]
+        return [sealed(total) if agent == to else None for agent in self.local]
 
     def _total(self, messages: Sequence[FloatArray], purpose: str) -> FloatArray:
         """Return the sum of all agents' messages. The messages of this process's agents may be the
@@ -385,7 +387,7 @@ class Driver:
         total = self.collectives.total(messages, self._tag(purpose, "Sum"))
         self._finite("Sum", total, messages)
         if self.account is not None:
-            self.account.hear(total)
+            self.account.receive(total)
         self.bill.say(purpose, "Sum", total.size, self.collectives.sums.bytes_of(total.dtype))
         return sealed(total)
 
@@ -414,7 +416,7 @@ class Driver:
         sizes = self.collectives.of_all(
             [[message.size, message.itemsize] for message in messages], "sizes"
         )
-        own = dict(zip(self.here, messages, strict=True))
+        own = dict(zip(self.local, messages, strict=True))
         received = self.collectives.exchanged(own, self._tag(purpose, "Exchange"))
         for agent, message in received.items():
             if [message.size, message.itemsize] != sizes[agent].tolist():
@@ -422,19 +424,19 @@ class Driver:
                     f"Exchange: the message of {self.names[agent]} is not of the size it announced."
                 )
         self.bill.exchange(purpose, [(int(size), int(itemsize)) for size, itemsize in sizes])
-        return [{j: received[j] for j in self.network.neighbours(agent)} for agent in self.here]
+        return [{j: received[j] for j in self.network.neighbours(agent)} for agent in self.local]
 
     def _ask(self, collectives: Sequence[Ask], purpose: str) -> Sequence[dict[int, FloatArray]]:
-        tells = {
+        published = {
             agent: collective.tell
-            for agent, collective in zip(self.here, collectives, strict=True)
+            for agent, collective in zip(self.local, collectives, strict=True)
             if collective.tell is not None
         }
-        if tells and len(tells) < len(collectives):
+        if published and len(published) < len(collectives):
             raise ProtocolError("some agents sent a message with their Ask, but others did not.")
-        self._check("Ask", list(tells.values()))
+        self._check("Ask", list(published.values()))
         kept = dict(self.collectives.published)
-        for agent, message in tells.items():
+        for agent, message in published.items():
             self.collectives.publish(agent, message)
         wanted = set().union(*(map(int, collective.peers) for collective in collectives))
         public = self.collectives.fetched(sorted(wanted))
@@ -442,7 +444,7 @@ class Driver:
             {int(peer): public[peer] for peer in collective.peers if peer in public}
             for collective in collectives
         ]
-        asked = self._amounts_asked(answers, bool(tells))
+        asked = self._amounts_asked(answers, bool(published))
         # All agents must have their answers before one of them continues and publishes a newer
         # message.
         if self.collectives.layout.others:
@@ -451,22 +453,24 @@ class Driver:
         for peer, counts in enumerate(asked):
             if counts[0]:
                 self.bill.send(purpose, "Ask", peer, *map(int, counts))
-        for agent in tells.keys() & kept.keys():
+        for agent in published.keys() & kept.keys():
             self.collectives.publish(agent, kept[agent])
         return answers
 
-    def _amounts_asked(self, answers: Sequence[dict[int, FloatArray]], told: bool) -> FloatArray:
+    def _amounts_asked(
+        self, answers: Sequence[dict[int, FloatArray]], published: bool
+    ) -> FloatArray:
         """Return one row for each agent: the number of messages, numbers and bits that it sent in
         these answers.
 
-        With `told`, all agents sent a message with their `Ask`. An agent that uses gossip may
+        With `published`, all agents sent a message with their `Ask`. An agent that uses gossip may
         already have the vector of such a message. Then only two weights of the edge are new.
         """
         asked: FloatArray = np.zeros((self.network.agents, 3))
-        for agent, answer in zip(self.here, answers, strict=True):
+        for agent, answer in zip(self.local, answers, strict=True):
             for peer, message in answer.items():
                 size = message.size
-                if told and self._gossip is not None and self._gossip.holds(agent, peer):
+                if published and self._gossip is not None and self._gossip.holds(agent, peer):
                     size = 2
                 asked[peer] += (1, size, 8 * message.itemsize * size)
         return asked
@@ -480,7 +484,7 @@ class Driver:
         for message in messages:
             if message is not first and (message.shape != shape or message.dtype != dtype):
                 agent = next(
-                    agent for agent, x in zip(self.here, messages, strict=True) if x is message
+                    agent for agent, x in zip(self.local, messages, strict=True) if x is message
                 )
                 raise self._misfit(collective, first, message, agent)
 
@@ -488,7 +492,7 @@ class Driver:
         self, collective: str, first: FloatArray, message: FloatArray, agent: int
     ) -> ProtocolError:
         return ProtocolError(
-            f"{collective}: {self.names[self.here[0]]} sent {first.dtype}{first.shape} and "
+            f"{collective}: {self.names[self.local[0]]} sent {first.dtype}{first.shape} and "
             f"{self.names[agent]} sent "
             f"{message.dtype}{message.shape} at the same step."
         )
@@ -518,7 +522,7 @@ class Driver:
         """Refuse a message with a number that secure sums cannot represent."""
         if not self.collectives.sums.exact:
             return
-        for agent, message in zip(self.here, messages, strict=True):
+        for agent, message in zip(self.local, messages, strict=True):
             if (place := self.collectives.sums.misfit(message)) < 0:
                 continue
             if not np.isfinite(message.reshape(-1)[place]):
@@ -542,13 +546,13 @@ class Driver:
         """Return the error that names the agent with the number, and whether this agent is in this
         process.
         """
-        for agent, message in zip(self.here, messages, strict=True):
+        for agent, message in zip(self.local, messages, strict=True):
             if bad := int(np.size(message) - np.isfinite(message).sum()):
-                said = (
-                    f"{self.names[agent]} said {collective} with {bad} of {message.size} numbers "
+                text = (
+                    f"{self.names[agent]} sent {collective} with {bad} of {message.size} numbers "
                     "not finite."
                 )
-                return NumericalError(said), True
+                return NumericalError(text), True
         return NumericalError(
             f"{collective}: the numbers of all agents are finite, but their sum is not."
         ), False
@@ -556,26 +560,26 @@ class Driver:
     def _needs_edges(self, collective: str) -> None:
         if self.network.server:
             raise InvalidNetwork(
-                f"{collective} needs agents that talk to each other, but all of them talk to a "
-                "server only."
+                f"{collective} needs agents that send messages to each other, but here all agents "
+                "send to a server."
             )
 
     def _disagreement(
         self, collectives: Sequence[Collective], silent: Sequence[int]
     ) -> ProtocolError:
         if silent:
-            ended = ", ".join(self.names[self.here[k]] for k in silent)
-            speaker = next(k for k in range(len(self.here)) if k not in silent)
-            said = f"{self.names[self.here[speaker]]} said {_name(collectives[0])}"
-            return ProtocolError(f"{ended} ended the round while {said}.")
+            ended = ", ".join(self.names[self.local[k]] for k in silent)
+            first = next(k for k in range(len(self.local)) if k not in silent)
+            open_step = f"{self.names[self.local[first]]} yielded {_name(collectives[0])}"
+            return ProtocolError(f"{ended} ended the round while {open_step}.")
         other = next(
             k
             for k, collective in enumerate(collectives)
             if type(collective) is not type(collectives[0])
         )
-        one = f"{self.names[self.here[0]]} said {_name(collectives[0])}"
+        one = f"{self.names[self.local[0]]} yielded {_name(collectives[0])}"
         return ProtocolError(
-            f"at the same step {one} and {self.names[self.here[other]]} said "
+            f"at the same step {one} and {self.names[self.local[other]]} yielded "
             f"{_name(collectives[other])}."
         )
 

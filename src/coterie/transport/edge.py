@@ -73,19 +73,19 @@ class Mesh:
         """
         self.introduced = False
 
-    def check_key(self, security: MutualTLS, peer: int, certificate: bytes) -> None:
+    def check_key(self, security: MutualTLS, neighbour: int, certificate: bytes) -> None:
         """Refuse a neighbour whose key differs from the key in the study. Before the introduction
         of all parties, record the error for that introduction.
         """
         from coterie.transport.keys import check_pin
 
         try:
-            check_pin(security, certificate, self.name(peer))
+            check_pin(security, certificate, self.name(neighbour))
         except ProtocolError as error:
             self.rejected["wrong key"] += 1
             if self.introduced:
                 raise
-            self.strangers[peer] = error
+            self.strangers[neighbour] = error
 
     def name(self, process: int) -> str:
         """Return the name of that process."""
@@ -99,10 +99,10 @@ class Edge:
     connection.
     """
 
-    def __init__(self, mesh: Mesh, peer: int):
+    def __init__(self, mesh: Mesh, neighbour: int):
         self.mesh = mesh
-        self.peer = peer
-        self.last_heard = time.monotonic()
+        self.neighbour = neighbour
+        self.last_received = time.monotonic()
         self.trouble = ""
         self._lock = threading.RLock()
         self._greeted = threading.Event()
@@ -146,7 +146,7 @@ class Edge:
         """
         if self._full:
             return 0.0
-        return time.monotonic() - self.last_heard
+        return time.monotonic() - self.last_received
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -214,7 +214,7 @@ class Edge:
                 line.put(frame)
             self._line = line
             self._cut = cut
-            self.mesh.connections[self.peer] += 1
+            self.mesh.connections[self.neighbour] += 1
             self._greeted.set()
 
     def detach(self, line: Line | None = None) -> None:
@@ -260,7 +260,7 @@ class Edge:
                 self._room.wait(ROOM_SECONDS)
             if self._full:
                 self._full = False
-                self.last_heard = time.monotonic()
+                self.last_received = time.monotonic()
 
     def _take(self, frame: bytes) -> None:
         s = self.mesh
@@ -269,7 +269,7 @@ class Edge:
         except ProtocolError:
             s.rejected["malformed"] += 1
             raise
-        if (header.run, header.epoch, header.sender) != (s.run_id, s.epoch, self.peer):
+        if (header.run, header.epoch, header.sender) != (s.run_id, s.epoch, self.neighbour):
             s.rejected["stale"] += 1
             raise ProtocolError("a frame of another run, epoch or sender.")
         due = self.received + (header.kind is not Kind.BEAT)
@@ -284,7 +284,7 @@ class Edge:
         if header.kind is not Kind.BEAT and header.sequence <= self.received:
             s.rejected["repeated"] += 1
             return
-        self.last_heard = time.monotonic()
+        self.last_received = time.monotonic()
         self._forget_up_to(header.received)
         if header.kind is Kind.BEAT:
             return
@@ -304,7 +304,7 @@ class Edge:
         elif header.kind is Kind.QUESTION:
             if self._kept_bytes > WINDOW:
                 s.rejected["flood"] += 1
-                raise ProtocolError("more questions than answers were heard.")
+                raise ProtocolError("this neighbour asked more questions than it accepted answers.")
             message = s.published.get(header.step)
             collective = "message"
             if message is None:
@@ -322,7 +322,7 @@ class Edge:
             self.fail(self._farewell(header))
 
     def _farewell(self, header: Header) -> PartyLost:
-        name = self.mesh.name(self.peer)
+        name = self.mesh.name(self.neighbour)
         lost = printable(header.collective)
         note = printable(header.note)
         if lost:
@@ -383,7 +383,7 @@ class Edge:
                 raise found
             return found
 
-    def here(self) -> bool:
+    def connected(self) -> bool:
         """Return whether this neighbour has connected. Raises if it cannot connect, has left, or
         did not connect in time.
         """
@@ -407,13 +407,13 @@ class Edge:
         `until`.
         """
 
-        def unheard() -> bool:
-            spoken_with = (
+        def pending() -> bool:
+            in_contact = (
                 self._greeted.is_set() and not self.left and self.silence <= self.mesh.deadline
             )
-            return self._hellos > 0 or (bool(self._kept) and spoken_with)
+            return self._hellos > 0 or (bool(self._kept) and in_contact)
 
-        while unheard() and time.monotonic() < until:
+        while pending() and time.monotonic() < until:
             time.sleep(0.002)
 
     @contextlib.contextmanager
@@ -436,12 +436,12 @@ class Edge:
 
     def _lost(self) -> PartyLost:
         s = self.mesh
-        name = s.name(self.peer)
+        name = s.name(self.neighbour)
         since = self.silence
         trouble = f"; the last trouble: {self.trouble}" if self.trouble else ""
         return PartyLost(
             (
-                f"{name} has not been heard for {since:.1f} seconds (the deadline is "
+                f"{name} sent no message for {since:.1f} seconds (the deadline is "
                 f"{s.deadline:g}){trouble}."
             ),
             name,

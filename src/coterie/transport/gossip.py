@@ -60,7 +60,7 @@ class Sight(NamedTuple):
     """The notes that arrived before, as (sender, receiver, numbers)."""
 
 
-class Parcel(NamedTuple):
+class InTransit(NamedTuple):
     """A message in transit. Heaps order messages by arrival."""
 
     arrival: float
@@ -74,7 +74,7 @@ class Parcel(NamedTuple):
 class Account(typing.Protocol):
     """Counts the numbers that this process sends, and may refuse to send more."""
 
-    told: int
+    sent: int
     context: bytes
     """A digest of the aggregates received before."""
 
@@ -82,7 +82,7 @@ class Account(typing.Protocol):
         """Count a message before it is sent."""
         ...
 
-    def hear(self, total: FloatArray) -> None:
+    def receive(self, total: FloatArray) -> None:
         """Update `context` with an aggregate that this process received."""
         ...
 
@@ -142,8 +142,8 @@ class Gossip:
         """With lost or delayed messages: all versions that an agent may still read."""
         self._arrived: list[dict[int, int]] = [{} for _ in range(agents)]
         self._read: list[dict[int, int]] = [{} for _ in range(agents)]
-        self._in_flight: list[Parcel] = []
-        self._parcels = 0
+        self._in_flight: list[InTransit] = []
+        self._messages_sent = 0
         self._now = 0.0
         self._delays = np.random.default_rng(0)
 
@@ -179,7 +179,7 @@ class Gossip:
 
     def _hand_out(self, mail: Sequence[tuple[int, int, tuple[float, ...]]]) -> None:
         for sender, receiver, note in mail:
-            self._deliver(Parcel(0.0, 0, sender, receiver, 0, note))
+            self._deliver(InTransit(0.0, 0, sender, receiver, 0, note))
 
     def _wake(self, who: int, tick: int) -> None:
         agent = self._agents[who]
@@ -195,7 +195,7 @@ class Gossip:
                 break
             if type(collective) is not Ask:
                 raise ProtocolError(
-                    f"{agent.data.name} woke up alone and said {type(collective).__name__}; it "
+                    f"{agent.data.name} woke up alone and yielded {type(collective).__name__}; it "
                     "can only Ask."
                 )
             if self.guard is not None:
@@ -348,33 +348,33 @@ class Gossip:
     def _send(self, sender: int, receiver: int, note: tuple[float, ...]) -> None:
         if self._script is not None or (self.lost and self._delays.random() < self.lost):
             return
-        self._parcels += 1
+        self._messages_sent += 1
         delay = self._delays.exponential(self.late) if self.late else 0.0
-        parcel = Parcel(
-            self._now + delay, self._parcels, sender, receiver, self._versions[sender], note
+        message = InTransit(
+            self._now + delay, self._messages_sent, sender, receiver, self._versions[sender], note
         )
         if delay:
-            heapq.heappush(self._in_flight, parcel)
+            heapq.heappush(self._in_flight, message)
         else:
-            self._deliver(parcel)
+            self._deliver(message)
 
     def _land(self) -> None:
         while self._in_flight and self._in_flight[0].arrival <= self._now:
             self._deliver(heapq.heappop(self._in_flight))
 
-    def _deliver(self, parcel: Parcel) -> None:
-        sender = parcel.sender
-        receiver = parcel.receiver
+    def _deliver(self, message: InTransit) -> None:
+        sender = message.sender
+        receiver = message.receiver
         if not self._immediate:
             held = self._arrived[receiver]
-            held[sender] = max(held.get(sender, 0), parcel.version)
-        if parcel.note:
+            held[sender] = max(held.get(sender, 0), message.version)
+        if message.note:
             agent = self._agents[receiver]
             self._states[receiver] = self._steps.receive(
-                agent, self._states[receiver], sender, parcel.note
+                agent, self._states[receiver], sender, message.note
             )
             if self.record:
-                self._mail.append((sender, receiver, parcel.note))
+                self._mail.append((sender, receiver, message.note))
             # The receiver's degree may have changed. No message is sent for that.
             publication = self._steps.publish(agent, self._states[receiver])
             if isinstance(publication, Publication) and not (

@@ -181,10 +181,11 @@ class GrpcMesh(Mesh):
         if address not in ("", self.address) and self._is_oneself(address) is False:
             return
         for edge in self._edges.values():
-            edge.last_heard = time.monotonic()
-            if edge.peer in self._dials:
+            edge.last_received = time.monotonic()
+            if edge.neighbour in self._dials:
                 self._spawn(
-                    partial(self._dial, edge, addresses[edge.peer]), f"coterie-dial-{edge.peer}"
+                    partial(self._dial, edge, addresses[edge.neighbour]),
+                    f"coterie-dial-{edge.neighbour}",
                 )
         self._spawn(self._beat, "coterie-heartbeat")
         if isinstance(self.security, MutualTLS):
@@ -192,7 +193,7 @@ class GrpcMesh(Mesh):
 
     def wait(self) -> None:
         """Wait for all neighbours. A neighbour that does not connect within `patience` is lost."""
-        while not all(edge.here() for edge in self._edges.values()):
+        while not all(edge.connected() for edge in self._edges.values()):
             time.sleep(0.01)
 
     # -- Links -------------------------------------------------------------------------------------
@@ -336,7 +337,7 @@ class GrpcMesh(Mesh):
         while not self._closing.is_set():
             line: Line = SimpleQueue()
             line.put(self._hello(edge.received))
-            channel = self._channel(edge.peer, address)
+            channel = self._channel(edge.neighbour, address)
             try:
                 call = channel.stream_stream(METHOD)(iter(line.get, None))
                 with contextlib.ExitStack() as stack:
@@ -361,11 +362,13 @@ class GrpcMesh(Mesh):
                 if code is grpc.StatusCode.PERMISSION_DENIED:
                     edge.fail(
                         ProtocolError(
-                            f"{self.name(edge.peer)} refused the connection: {edge.trouble}"
+                            f"{self.name(edge.neighbour)} refused the connection: {edge.trouble}"
                         )
                     )
-                elif untrusted >= MOST_UNTRUSTED and not self.connections[edge.peer]:
-                    edge.fail(ProtocolError(stranger(self.name(edge.peer), address, edge.trouble)))
+                elif untrusted >= MOST_UNTRUSTED and not self.connections[edge.neighbour]:
+                    edge.fail(
+                        ProtocolError(stranger(self.name(edge.neighbour), address, edge.trouble))
+                    )
             finally:
                 line.put(None)
                 edge.detach(line)
@@ -489,10 +492,13 @@ class GrpcMesh(Mesh):
         if header.collective in edge.outdated:
             self.rejected["twice"] += 1
             raise ProtocolError(
-                f"{self.name(edge.peer)} was started a second time, and that process has its place."
+                f"{self.name(edge.neighbour)} was started a second time, and that process has "
+                "its place."
             )
         if isinstance(self.security, MutualTLS):
-            self.check_key(self.security, edge.peer, context.auth_context()["x509_pem_cert"][0])
+            self.check_key(
+                self.security, edge.neighbour, context.auth_context()["x509_pem_cert"][0]
+            )
         return edge
 
     def _meet_oneself(self, context: Any, incarnation: str) -> None:
@@ -514,32 +520,34 @@ class GrpcMesh(Mesh):
         process and last received message in the edge.
         """
         header, payload = decode(frame, self.largest)
-        if header.kind is not Kind.HELLO or header.sender != edge.peer:
+        if header.kind is not Kind.HELLO or header.sender != edge.neighbour:
             self.rejected["no hello"] += 1
-            raise ProtocolError(f"{self.name(edge.peer)} did not say hello.")
+            raise ProtocolError(f"{self.name(edge.neighbour)} did not say hello.")
         theirs = printable(payload.tobytes().decode(errors="replace"))
         if theirs != self.agreement:
             self.rejected["other study"] += 1
             raise edge.fail(
                 ProtocolError(
-                    difference(self.agreement, theirs, self.name(self.me), self.name(edge.peer))
+                    difference(
+                        self.agreement, theirs, self.name(self.me), self.name(edge.neighbour)
+                    )
                 )
             )
         if header.run != self.run_id:
             self.rejected["other run"] += 1
             raise edge.fail(
                 ProtocolError(
-                    f"{self.name(edge.peer)} is in run {header.run}, not in {self.run_id}."
+                    f"{self.name(edge.neighbour)} is in run {header.run}, not in {self.run_id}."
                 )
             )
-        edge.last_heard = time.monotonic()
+        edge.last_received = time.monotonic()
         edge.known_as(header.collective)
         if header.step > self._wanted_epoch:
             self._want_epoch(
-                header.step, f"{self.name(edge.peer)} says that a party was started again"
+                header.step, f"{self.name(edge.neighbour)} says that a party was started again"
             )
         elif header.epoch == self.epoch and edge.incarnation not in ("", header.collective):
-            self._want_epoch(self.epoch + 1, f"{self.name(edge.peer)} was started again")
+            self._want_epoch(self.epoch + 1, f"{self.name(edge.neighbour)} was started again")
         if not header.step == header.epoch == self.epoch == self._wanted_epoch:
             raise ProtocolError("one side has yet to begin again.")
         edge.greet(header)

@@ -23,12 +23,12 @@ class Layout:
         self.agents_of: dict[int, list[int]] = {}
         for agent, owner in enumerate(process_of):
             self.agents_of.setdefault(owner, []).append(agent)
-        self.here = self.agents_of[process]
+        self.local = self.agents_of[process]
         """The agents of this process, in the order of their protocols."""
         self.others = sorted(self.agents_of.keys() - {process})
         self.leads = process == process_of[0]
         """Whether agent 0 runs in this process. Its process decides when to stop."""
-        self.told_by, self.tells = self._relay()
+        self.receives_from, self.sends_to = self._relay()
         """The process that sends an aggregate to this one (None at the root), and the processes to
         which this process sends it.
         """
@@ -42,7 +42,7 @@ class Layout:
             edges = [(k, j) for k, j in crossing if self.process_of[j] == other]
             self.outgoing[other] = sorted({k for k, _ in edges})
             self.incoming[other] = sorted({j for _, j in edges})
-        self.at_hand = sorted({*self.here, *(j for _, j in crossing)})
+        self.at_hand = sorted({*self.local, *(j for _, j in crossing)})
         """The agents whose messages this process needs for a `Mix`."""
         self.reach = self._rounds_to_reach_all()
         """Number of rounds after which every process knows a decision of the process of agent 0."""
@@ -50,9 +50,9 @@ class Layout:
     @property
     def partners(self) -> list[int]:
         """The other processes with which this process exchanges messages."""
-        found = {*self.tells, *self.outgoing}
-        if self.told_by is not None:
-            found.add(self.told_by)
+        found = {*self.sends_to, *self.outgoing}
+        if self.receives_from is not None:
+            found.add(self.receives_from)
         if not self.network.server:
             for child, parent in enumerate(self.network.tree().parents):
                 if parent < 0:
@@ -68,7 +68,7 @@ class Layout:
         """
         if not self.others or self.network.server:
             return []
-        edges = [(k, int(j)) for k in self.here for j in self.network.neighbours(k)]
+        edges = [(k, int(j)) for k in self.local for j in self.network.neighbours(k)]
         return [(k, j) for k, j in edges if self.process_of[j] != self.process]
 
     def _rounds_to_reach_all(self) -> int:
@@ -84,13 +84,13 @@ class Layout:
                 return None, self.others
             return self.process_of[0], []
         tree = self.network.tree()
-        told_by: dict[int, int | None] = {}
+        receives_from: dict[int, int | None] = {}
         for agent in map(int, tree.order):
             parent = int(tree.parents[agent])
             # In the order of the tree, the parent of a process's first agent is in another process,
             # or this agent is the root.
             source = self.process_of[parent] if parent >= 0 else None
-            told_by.setdefault(self.process_of[agent], source)
-        return told_by[self.process], [
-            other for other, source in told_by.items() if source == self.process
+            receives_from.setdefault(self.process_of[agent], source)
+        return receives_from[self.process], [
+            other for other, source in receives_from.items() if source == self.process
         ]

@@ -76,7 +76,7 @@ class Mixing:
 
     def __init__(self, network: Network, local: Sequence[int], at_hand: Sequence[int]):
         self.network = network
-        self.here = local
+        self.local = local
         self.at_hand = at_hand
         self._stack: FloatArray = np.empty((0, 0))
         self._operators: dict[tuple[str | int, Any, bool], tuple[str | Matrix, Operator]] = {}
@@ -106,7 +106,7 @@ class Mixing:
         return matrix
 
     def _part(self, matrix: Matrix, long: bool) -> Operator:
-        local = np.array(self.here)
+        local = np.array(self.local)
         m = self.network.agents
         if len(local) == m:
             return Operator(matrix, range(m), slice(None))

@@ -48,7 +48,7 @@ class SumBuffer(NamedTuple):
     """The rows of the table without zeros, by agent."""
     own: Sequence[FloatArray]
     """Views for the messages of this process's agents."""
-    said: IntArray
+    headers: IntArray
     """View of the headers of this process's agents."""
     received: IntArray
     """The headers of all agents, rank by rank."""
@@ -128,18 +128,18 @@ class MpiBuffers:
     def _gathering(self, size: int, dtype: Any) -> SumBuffer:
         numbers, width = _widths(size, dtype)
         table = np.zeros((self._agents, width), dtype)
-        wire = np.zeros((len(self._layout.here), width), dtype)
+        wire = np.zeros((len(self._layout.local), width), dtype)
         swap, held = self._prepared(
             self._comm, "Allgatherv", wire, [table, [n * width for n in self._counts]]
         )
-        said, received = (rows[:, numbers:].view(np.int64) for rows in (wire, table))
+        headers, received = (rows[:, numbers:].view(np.int64) for rows in (wire, table))
         messages = [table[row, :size] for row in self.row_of]
         own = list(wire[:, :size])
-        return SumBuffer(size, table[:, :numbers], messages, own, said, received, swap, held)
+        return SumBuffer(size, table[:, :numbers], messages, own, headers, received, swap, held)
 
     def _slicing(self, size: int, dtype: Any) -> SumBuffer:
         ranks = self._comm.size
-        local = len(self._layout.here)
+        local = len(self._layout.local)
         length = -(-size // self._comm.size)
         numbers, width = _widths(length, dtype)
         table = np.zeros((self._agents, width), dtype)
@@ -149,14 +149,14 @@ class MpiBuffers:
         mine = np.zeros(length, dtype)
         of_all = np.zeros(ranks * length, dtype)
         swap_again, more = self._prepared(self._comm, "Allgather", mine, of_all)
-        said, received = (
+        headers, received = (
             rows.reshape(-1, width)[:, numbers:].view(np.int64) for rows in (wire, table)
         )
         messages = [table[row, :length] for row in self.row_of]
         own = [wire[:, row, :length] for row in range(local)]
         slices = mine, of_all, swap_again
         return SumBuffer(
-            length, table[:, :numbers], messages, own, said, received, swap, held + more, slices
+            length, table[:, :numbers], messages, own, headers, received, swap, held + more, slices
         )
 
     def _near_by(self, size: int, dtype: Any, whole: bool) -> NeighbourBuffer:
@@ -192,7 +192,7 @@ class MpiBuffers:
         swap, held = self._prepared(self._near, "Neighbor_alltoallw", there, back)
         stack = np.zeros((self._agents, size), dtype) if whole else table
         copies = [(stack[agent], table[row]) for agent, row in rows.items()] if whole else []
-        own = [table[rows[agent]] for agent in layout.here]
+        own = [table[rows[agent]] for agent in layout.local]
         return NeighbourBuffer(
             own, stops, stops.tobytes(), stack, copies, swap, [*held, *out, *into]
         )

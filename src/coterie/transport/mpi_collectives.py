@@ -131,7 +131,7 @@ class MpiCollectives(Collectives):
             self.explain(error)
 
     def tag(self, purpose: str, collective: str) -> Tag:
-        self._doing.said = tag = super().tag(purpose, collective)
+        self._doing.last = tag = super().tag(purpose, collective)
         return tag
 
     def _waiting(self, collective: str, purpose: str = "engine") -> AbstractContextManager[None]:
@@ -233,7 +233,7 @@ class MpiCollectives(Collectives):
         another collective.
         """
         code = tag.step + _seed_of(tag.purpose, tag.collective)
-        buffer.said[:] = (*self.stop, self._complaint is not None, code)
+        buffer.headers[:] = (*self.stop, self._complaint is not None, code)
         buffer.swap()
         self._doing.answered = tag
         # In most cases all headers are equal: no stop, no complaint, the same collective.
@@ -251,13 +251,13 @@ class MpiCollectives(Collectives):
         if complaints.any():
             culprits = [self.names[agent] for agent in np.flatnonzero(complaints)]
             raise self._complaint or NumericalError(
-                f"{' or '.join(culprits)} said something that is not finite."
+                f"{' or '.join(culprits)} sent numbers that are not finite."
             )
-        own = self.here[0]
+        own = self.local[0]
         if (others := np.flatnonzero(codes != codes[own])).size:
-            said = f"{self.names[own]} said {tag}"
+            own_call = f"{self.names[own]} yielded {tag}"
             other = self.names[others[0]]
-            raise ProtocolError(f"at the same step {said}, but {other} did not.")
+            raise ProtocolError(f"at the same step {own_call}, but {other} did not.")
 
     def mixed(self, rule: str | Matrix, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
         size = messages[0].size
@@ -334,7 +334,7 @@ class MpiCollectives(Collectives):
         """Return the error of the first rank whose agent sent numbers that are not finite."""
         with self._waiting("not finite"):
             found = self.comm.allgather(str(own) if mine else None)
-        return NumericalError(next((said for said in found if said), str(own)))
+        return NumericalError(next((text for text in found if text), str(own)))
 
 
 @functools.cache

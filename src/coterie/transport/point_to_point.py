@@ -63,19 +63,19 @@ class PointToPoint(Collectives):
     def total(self, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
         if not self.layout.others:
             return self._in_order(messages)
-        said = [self.sums.encoded(message, tag) for message in messages]
+        encoded = [self.sums.encoded(message, tag) for message in messages]
         if self.sums.root is not None:
-            said = [self._by_the_helper(self.sums.root, said[0], tag)]
+            encoded = [self._by_the_helper(self.sums.root, encoded[0], tag)]
         added = self._served if self.network.server else self._climbed
         total = _joined(
-            [added([message[piece] for message in said], tag) for piece in _pieces(said[0])]
+            [added([message[piece] for message in encoded], tag) for piece in _pieces(encoded[0])]
         )
         first = messages[0].reshape(-1)
         if self.sums.root is not None:
             # The other processes check the whole numbers of the aggregate. The root cannot check
             # them.
             numbers = self.sums.decoded(self._handed_down(total, tag), first.dtype)
-        elif self.layout.told_by is None:
+        elif self.layout.receives_from is None:
             numbers = self._handed_down(self.sums.decoded(total, first.dtype), tag)
         else:
             numbers = self._handed_down(first, tag)
@@ -141,17 +141,19 @@ class PointToPoint(Collectives):
         """Pass the aggregate down from the root. Only at the root, `total` is the aggregate. In
         other processes it only has the aggregate's size and type.
         """
-        told = []
+        parts = []
         for piece in _pieces(total):
             numbers = total[piece]
-            if self.layout.told_by is not None:
-                numbers = self._expected(self.layout.told_by, tag, numbers.size, numbers.dtype)
-            for process in self.layout.tells:
+            if self.layout.receives_from is not None:
+                numbers = self._expected(
+                    self.layout.receives_from, tag, numbers.size, numbers.dtype
+                )
+            for process in self.layout.sends_to:
                 self.send(process, numbers, tag)
-            told.append(numbers)
-        if len(told) > 1:
-            return _joined(told)
-        return told[0].copy()
+            parts.append(numbers)
+        if len(parts) > 1:
+            return _joined(parts)
+        return parts[0].copy()
 
     def _by_the_helper(self, root: int, mine: npt.NDArray[Any], tag: Tag) -> npt.NDArray[Any]:
         """Return the numbers that this process adds to an aggregate. The root adds 0, because the
@@ -186,7 +188,7 @@ class PointToPoint(Collectives):
             return messages[0]
         size = messages[0].size
         dtype = messages[0].dtype
-        received = dict(zip(self.here, messages, strict=True))
+        received = dict(zip(self.local, messages, strict=True))
         total: FloatArray | None = None
         for agent, owner in enumerate(self.process_of):
             if agent not in received:
@@ -215,7 +217,7 @@ class PointToPoint(Collectives):
         """Return the sum of the messages of this process's agents and the agents below them in the
         tree. At the process of the root, return the sum of all messages.
         """
-        own = dict(zip(self.here, messages, strict=True))
+        own = dict(zip(self.local, messages, strict=True))
         size = messages[0].size
         dtype = messages[0].dtype
         partial: dict[int, FloatArray] = {}
@@ -224,13 +226,13 @@ class PointToPoint(Collectives):
         if root is None:
             root = self._root
         for child, parent in upwards:
-            child_here = child in own
-            parent_here = parent in own
-            if not (child_here or parent_here):
+            child_is_local = child in own
+            parent_is_local = parent in own
+            if not (child_is_local or parent_is_local):
                 continue
-            if child_here:
+            if child_is_local:
                 below = partial.pop(child) if child in partial else own[child]
-                if not parent_here:
+                if not parent_is_local:
                     self.send(self.process_of[parent], below, tag)
                     continue
             else:
@@ -261,7 +263,7 @@ class PointToPoint(Collectives):
         size = messages[0].size
         dtype = messages[0].dtype
         received = {
-            agent: message.reshape(-1) for agent, message in zip(self.here, messages, strict=True)
+            agent: message.reshape(-1) for agent, message in zip(self.local, messages, strict=True)
         }
         for process, agents in self.layout.outgoing.items():
             self.send(process, _stacked([received[agent] for agent in agents]), tag)
@@ -283,7 +285,7 @@ class PointToPoint(Collectives):
         return received
 
     def fetched(self, peers: Sequence[int]) -> dict[int, FloatArray]:
-        self.of_all([[0.0]] * len(self.here), "published")
+        self.of_all([[0.0]] * len(self.local), "published")
         found: dict[int, FloatArray] = {}
         for peer in peers:
             owner = self.process_of[peer]
@@ -319,7 +321,7 @@ class PointToPoint(Collectives):
         message = self.links.receive(process, tag).reshape(-1)
         if message.size != size or message.dtype != dtype:
             raise ProtocolError(
-                f"{tag.collective}: {self.names[self.here[0]]} expected {size} numbers of type "
+                f"{tag.collective}: {self.names[self.local[0]]} expected {size} numbers of type "
                 f"{dtype}, and "
                 f"{self.called(process)} sent {message.size} of type {message.dtype} at the same "
                 "step."

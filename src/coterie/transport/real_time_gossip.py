@@ -38,7 +38,7 @@ from coterie.run.agent import Agent
 from coterie.run.collectives import Ask, Publication
 from coterie.run.steps import Steps
 from coterie.transport.distributed_gossip import BetweenProcesses
-from coterie.transport.gossip import CLOCKS, Parcel, unfit
+from coterie.transport.gossip import CLOCKS, InTransit, unfit
 from coterie.transport.links import Stop, Tag
 from coterie.transport.point_to_point import PointToPoint
 
@@ -145,7 +145,7 @@ class RealTimeGossip(BetweenProcesses):
 
     def _close(self) -> None:
         """Send END, and wait for the END of all other processes."""
-        self._tell(self._others, [END])
+        self._send_numbers(self._others, [END])
         for process in self._others:
             while process not in self._ended and process not in self.gone:
                 self._read_message(process, self._next(process, self._receive))
@@ -154,7 +154,9 @@ class RealTimeGossip(BetweenProcesses):
 
     # -- messages ----------------------------------------------------------------------------------
 
-    def _tell(self, processes: Sequence[int], numbers: Sequence[float] | FloatArray) -> None:
+    def _send_numbers(
+        self, processes: Sequence[int], numbers: Sequence[float] | FloatArray
+    ) -> None:
         for process in processes:
             if process not in self.gone:
                 self.collectives.send(process, np.asarray(numbers, float), self._tag)
@@ -205,15 +207,15 @@ class RealTimeGossip(BetweenProcesses):
         ):
             # The first message has the whole publication. This process does not know what the other
             # process has fetched meanwhile.
-            self._told.setdefault((process, who), np.full(publication.x.size, np.nan))
-            self._tell([process], np.concatenate([[NEWS, who], self._news(process, who)]))
+            self._known.setdefault((process, who), np.full(publication.x.size, np.nan))
+            self._send_numbers([process], np.concatenate([[NEWS, who], self._news(process, who)]))
         for process, notes in self._outbox.items():
             if len(notes) > 1:
-                self._tell([process], notes)
+                self._send_numbers([process], notes)
 
-    def _deliver(self, parcel: Parcel) -> None:
-        super()._deliver(parcel)
-        self._offer(parcel.receiver)
+    def _deliver(self, message: InTransit) -> None:
+        super()._deliver(message)
+        self._offer(message.receiver)
 
     def _offer(self, who: int) -> None:
         """Let the links answer for this agent. Certificates use the agent's number, so the

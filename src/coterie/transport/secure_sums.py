@@ -196,14 +196,16 @@ def meet(broadcast: SignedBroadcast) -> MaskedSums:
     for other in range(broadcast.count):
         if other != me:
             seeds[other], confirmations[other] = _shared(mine, public, me, other, links.name(other))
-    told = broadcast.all_gather(msgspec.msgpack.encode(confirmations), "seeds")
+    replies = broadcast.all_gather(msgspec.msgpack.encode(confirmations), "seeds")
     try:
-        said = [msgspec.msgpack.decode(one, type=dict[int, bytes]) for one in told]
+        confirmed = [msgspec.msgpack.decode(one, type=dict[int, bytes]) for one in replies]
     except msgspec.MsgspecError as error:
         raise ProtocolError(f"seeds: a party sent something else ({error}).") from error
     pairs = combinations(range(broadcast.count), 2)
     apart = [
-        pair for pair in pairs if not _alike(said[pair[0]].get(pair[1]), said[pair[1]].get(pair[0]))
+        pair
+        for pair in pairs
+        if not _alike(confirmed[pair[0]].get(pair[1]), confirmed[pair[1]].get(pair[0]))
     ]
     if apart:
         named = ", ".join(f"{links.name(one)} and {links.name(other)}" for one, other in apart)
@@ -228,12 +230,12 @@ def _check_key(broadcast: SignedBroadcast, seeds: Mapping[int, bytes]) -> bytes 
         sealed = {
             j: _sealing(seed).encrypt(ONCE, mine, None) for j, seed in seeds.items() if j != root
         }
-    told = broadcast.all_gather(msgspec.msgpack.encode(sealed), "check keys")[helper]
+    reply = broadcast.all_gather(msgspec.msgpack.encode(sealed), "check keys")[helper]
     if me in (root, helper):
         return mine if me == helper else None
     try:
         return _sealing(seeds[helper]).decrypt(
-            ONCE, msgspec.msgpack.decode(told, type=dict[int, bytes])[me], None
+            ONCE, msgspec.msgpack.decode(reply, type=dict[int, bytes])[me], None
         )
     except (msgspec.MsgspecError, KeyError, InvalidTag) as error:
         raise ProtocolError(

@@ -38,10 +38,10 @@ class Doing:
     only cost of the watchdog.
     """
 
-    __slots__ = ("answered", "said", "size")
+    __slots__ = ("answered", "last", "size")
 
     def __init__(self) -> None:
-        self.said: Tag | None = None
+        self.last: Tag | None = None
         self.answered: Tag | None = None
         self.size = 0
         """Number of numbers in the last message of a `Sum` or a `Mix`."""
@@ -49,11 +49,11 @@ class Doing:
     @contextmanager
     def waiting(self, tag: Tag) -> Iterator[None]:
         """Record that this rank waits in a collective."""
-        self.said = tag
+        self.last = tag
         try:
             yield
         finally:
-            self.answered = self.said
+            self.answered = self.last
 
 
 class _Standing(NamedTuple):
@@ -86,7 +86,7 @@ class Watchdog:
         self.doing = doing
         self.judge = judge
         self._others = [rank for rank in range(comm.size) if rank != comm.rank]
-        self._seen = doing.said, doing.answered
+        self._seen = doing.last, doing.answered
         self._since = time.monotonic()
         self._calls = 0
         self._posted: list[Any] = []
@@ -106,7 +106,7 @@ class Watchdog:
         while not self._over.wait(self.deadline / BEATS):
             since = self._look()
             self._answer()
-            if self._word is not None and time.monotonic() > since + self.deadline / 2:
+            if self._waits_in is not None and time.monotonic() > since + self.deadline / 2:
                 found = self._asked(since)
                 if found is not None and (error := self._verdict(found)) is not None:
                     left = sorted([self.comm.rank, *found])
@@ -122,17 +122,17 @@ class Watchdog:
         """Return when this rank began its current wait or computation, as far as the checks have
         seen.
         """
-        now = self.doing.said, self.doing.answered
+        now = self.doing.last, self.doing.answered
         if now[0] is not self._seen[0] or now[1] is not self._seen[1]:
             self._seen = now
             self._since = time.monotonic()
         return self._since
 
     @property
-    def _word(self) -> Tag | None:
+    def _waits_in(self) -> Tag | None:
         """The collective in which this rank waits; None while it computes."""
-        said, answered = self._seen
-        return None if said is answered else said
+        last, answered = self._seen
+        return None if last is answered else last
 
     def _post(self, to: int, thing: Any, tag: int) -> None:
         # A posted message is kept until it is sent. A rank that can receive no more messages gives
@@ -148,7 +148,7 @@ class Watchdog:
 
     def _standing(self) -> _Standing:
         since = self._look()
-        return _Standing(self._word, self.doing.size, time.monotonic() - since)
+        return _Standing(self._waits_in, self.doing.size, time.monotonic() - since)
 
     def _asked(self, since: float) -> dict[int, _Standing] | None:
         """Return the standings of the ranks that answer; None if this rank no longer waits, is
@@ -176,7 +176,7 @@ class Watchdog:
     def _verdict(self, found: dict[int, _Standing]) -> CoterieError | None:
         silent = [rank for rank in self._others if rank not in found]
         if silent:
-            return self._lost(silent, f"has not been heard for {self.deadline:g} seconds")
+            return self._lost(silent, f"sent no message for {self.deadline:g} seconds")
         longest = LONG * self.deadline
         endless = [
             rank
@@ -200,11 +200,11 @@ class Watchdog:
         if len({collective.step for collective, _ in collectives}) == len(collectives):
             return None
         members = [(self.called[rank], standings[rank]) for rank in sorted(standings)]
-        said = "; ".join(
-            f"{name} said {standing.collective} of {standing.size} numbers"
+        standings_text = "; ".join(
+            f"{name} yielded {standing.collective} of {standing.size} numbers"
             for name, standing in members
         )
-        return ProtocolError(f"all ranks wait for each other: {said}.")
+        return ProtocolError(f"all ranks wait for each other: {standings_text}.")
 
     def _lost(self, ranks: Sequence[int], why: str) -> PartyLost:
         names = " and ".join(self.called[rank] for rank in ranks)
