@@ -28,7 +28,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import coterie as co
 from coterie.data.remote import table_of
-from coterie.engines.reception import Reception, serve
+from coterie.engines.worker_connections import WorkerConnections, serve
 from coterie.engines.sealed import pack
 from coterie.engines.spark_session import session as spark_session
 from coterie.numerics.threads import one_blas_thread
@@ -976,21 +976,21 @@ def test_the_drivers_door_lets_everybody_in():
     def why(process, error):
         return error or co.CoterieError(f"worker {process} left")
 
-    reception = Reception(workers, "127.0.0.1", pickle.dumps, why)
+    connections = WorkerConnections(workers, "127.0.0.1", pickle.dumps, why)
     with pytest.raises(AuthenticationError):
-        Client(reception.door.address, authkey=b"another key")
+        Client(connections.driver.address, authkey=b"another key")
     with ThreadPoolExecutor(workers) as pool:
-        served = [pool.submit(serve, reception.door, process) for process in range(workers)]
-        reception.gather()
-        answers = reception.ask(
+        served = [pool.submit(serve, connections.driver, process) for process in range(workers)]
+        connections.gather()
+        answers = connections.ask(
             {process: [functools.partial(pow, process, 2)] for process in range(workers)}
         )
         assert answers == {process: [process**2] for process in range(workers)}
-        assert reception.whole
-        reception.close()
+        assert connections.whole
+        connections.close()
         for end in served:
             end.result(timeout=200)
-    assert not any("reception" in thread.name for thread in threading.enumerate())
+    assert not any("worker-connections" in thread.name for thread in threading.enumerate())
 
 
 def test_a_message_that_is_not_signed_is_not_obeyed():
@@ -999,14 +999,14 @@ def test_a_message_that_is_not_signed_is_not_obeyed():
     def why(process, error):
         return error or co.CoterieError(f"worker {process} left")
 
-    reception = Reception(1, "127.0.0.1", pickle.dumps, why)
-    with Client(reception.door.address, authkey=reception.door.key) as line:
-        line.send_bytes(pack(("hello", 0), reception.door.key))
-        reception.gather()
+    connections = WorkerConnections(1, "127.0.0.1", pickle.dumps, why)
+    with Client(connections.driver.address, authkey=connections.driver.key) as line:
+        line.send_bytes(pack(("hello", 0), connections.driver.key))
+        connections.gather()
         line.send_bytes(pack(("answers", [1]), b"another key"))
         with pytest.raises(co.CoterieError, match="its signature does not match"):
-            reception.ask({0: [int]})
-    reception.close()
+            connections.ask({0: [int]})
+    connections.close()
 
 
 # -- Spark, as people have it ----------------------------------------------------------------------

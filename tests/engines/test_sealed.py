@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse as sp
 
 import coterie as co
-from coterie.engines import reception, sealed
+from coterie.engines import sealed, worker_connections
 from coterie.errors import InvalidData, ProtocolError
 from coterie.run.statuses import Status
 
@@ -78,8 +78,8 @@ def test_only_tasks_open_pickles_and_only_their_drivers_orders():
         == 1
     )
     users = [file.name for file in sorted(folder.glob("*.py")) if "order(" in file.read_text()]
-    assert users == ["reception.py", "sealed.py"]
-    assert "order(" in inspect.getsource(reception.serve)
-    assert inspect.getsource(reception).count(" order(") == 1
+    assert users == ["sealed.py", "worker_connections.py"]
+    assert "order(" in inspect.getsource(worker_connections.serve)
+    assert inspect.getsource(worker_connections).count(" order(") == 1
     with pytest.raises(ProtocolError, match="signature"):
         sealed.order(sealed.pack("leave", KEY), bytes(32))

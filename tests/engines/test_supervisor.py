@@ -51,12 +51,12 @@ class Script:
     def __init__(self, *received):
         self.received, self.said = list(received), []
 
-    def listen(self, talking, seconds):
+    def listen(self, running, seconds):
         if not self.received:
             assert seconds == 0, "waits for processes that will never say anything again"
             return []
         lines = self.received.pop(0)
-        assert all(line[0] in talking for line in lines), "listens to a process that has ended"
+        assert all(line[0] in running for line in lines), "listens to a process that has ended"
         return lines
 
     def introduce(self, addresses):
@@ -136,11 +136,11 @@ def test_a_watch_that_has_enough_stops_the_process_of_agent_0():
 class Interrupting(Script):
     """Ctrl-C comes before all have met."""
 
-    def listen(self, talking, seconds):
+    def listen(self, running, seconds):
         if len(self.received) == 3:
             _thread.interrupt_main()
             threading.Event().wait(0.01)
-        return super().listen(talking, seconds)
+        return super().listen(running, seconds)
 
 
 def test_ctrl_c_is_told_once_and_only_to_processes_that_have_met():

@@ -79,7 +79,7 @@ class _Children:
         context = mp.get_context("spawn")
         run_id = uuid.uuid4().hex
         self._pipes: list[Connection] = []
-        self._heard: set[int] = set()
+        self._connected: set[int] = set()
         self._children = []
         for own, key in zip(specs, keys, strict=True):
             local, there = context.Pipe()
@@ -103,8 +103,8 @@ class _Children:
         for pipe in self._pipes:
             pipe.close()
 
-    def listen(self, talking: Collection[int], seconds: float) -> Iterator[Event]:
-        by_pipe = {self._pipes[process]: process for process in talking}
+    def listen(self, running: Collection[int], seconds: float) -> Iterator[Event]:
+        by_pipe = {self._pipes[process]: process for process in running}
         for pipe in wait(list(by_pipe), timeout=seconds):
             assert isinstance(pipe, Connection)
             process = by_pipe[pipe]
@@ -113,12 +113,12 @@ class _Children:
             except (EOFError, OSError):
                 yield process, "lost", self._lost(process)
             else:
-                self._heard.add(process)
+                self._connected.add(process)
                 yield (process, *event)
 
     def _lost(self, process: int) -> PartyLost:
         name = self._spec.names[process]
-        if process in self._heard:
+        if process in self._connected:
             return PartyLost(f"{name} stopped answering: its process died.", name)
         return PartyLost(f"the process of {name} did not start: see its error above.", name)
 
@@ -140,14 +140,14 @@ def _child(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     stop = threading.Event()
 
-    def hear() -> None:
+    def wait_for_stop() -> None:
         with suppress(EOFError, OSError):
             while pipe.recv() == "stop":
                 stop.set()
 
     def addresses() -> Sequence[str]:
         found: Sequence[str] = pipe.recv()
-        threading.Thread(target=hear, daemon=True).start()
+        threading.Thread(target=wait_for_stop, daemon=True).start()
         return found
 
     how = {"run_id": run_id, "deadline": deadline, "keys": keys, "stop_wished": stop.is_set}

@@ -213,8 +213,8 @@ class _Actors:
             for worker in self._workers:
                 self._ray.kill(worker)
 
-    def listen(self, talking: Collection[int], seconds: float) -> Iterator[Event]:
-        by_stream = {self._streams[process]: process for process in talking}
+    def listen(self, running: Collection[int], seconds: float) -> Iterator[Event]:
+        by_stream = {self._streams[process]: process for process in running}
         ready, _ = self._ray.wait(list(by_stream), timeout=seconds)
         for stream in ready:
             process = by_stream[stream]

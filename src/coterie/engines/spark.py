@@ -1,7 +1,7 @@
 """Spark: agents run in the tasks of one job, which send messages on streams between the tasks.
 
 The tasks read their rows once, close to where the rows are stored, and stay: they answer queries
-and run, see `reception`. If a task dies, the job ends; with a checkpoint, another job continues
+and run, see `worker_connections`. If a task dies, the job ends; with a checkpoint, another job
 from the newest snapshot that all processes have.
 
 All tasks must run at the same time. Spark's barrier stages would ensure that, but they refuse every
@@ -31,7 +31,7 @@ from coterie.data.remote_table import RemoteTable, keep, keeping
 from coterie.engines.engine import Engine, Run
 from coterie.engines.local import ctrl_c
 from coterie.engines.processes import RunSpec, assigned, pace_of, unless_error
-from coterie.engines.reception import Door, Reception, answered, serve
+from coterie.engines.worker_connections import DriverAddress, WorkerConnections, answered, serve
 from coterie.engines.replayed import Replayed
 from coterie.engines.sealed import pack, unpack
 from coterie.engines.spark_session import java_home, session, this_interpreter
@@ -182,11 +182,11 @@ class Spark(Supervised):
         stage.called = spec.called
 
         @contextmanager
-        def start() -> Iterator[Reception]:
+        def start() -> Iterator[WorkerConnections]:
             try:
-                reception = stage.begun()
-                reception.begin(spec, specs, run_id=uuid.uuid4().hex, deadline=self.deadline)
-                yield reception
+                connections = stage.begun()
+                connections.begin(spec, specs, run_id=uuid.uuid4().hex, deadline=self.deadline)
+                yield connections
             except BaseException:
                 stage.close()
                 raise
@@ -222,7 +222,7 @@ class _Stage:
         self.frame = frame
         self.called: Callable[[int], str] = "task {}".format
         self._homes = assigned(agents, tasks)
-        self._reception: Reception | None = None
+        self._connections: WorkerConnections | None = None
         self._holders = 0
         self._failure = list[Exception]()
         self._ended = threading.Event()
@@ -251,50 +251,50 @@ class _Stage:
             raise
         return [answer for task in sorted(answers) for answer in answers[task]]
 
-    def begun(self) -> Reception:
+    def begun(self) -> WorkerConnections:
         """The tasks, started if they are not there."""
-        if self._reception is not None and not self._reception.whole:
+        if self._connections is not None and not self._connections.whole:
             self.close()
-        if self._reception is None:
+        if self._connections is None:
             from pyspark import InheritableThread, cloudpickle
 
             context = session().sparkContext
             host = context.getConf().get("spark.driver.host", "127.0.0.1")
-            self._reception = Reception(self.tasks, host, cloudpickle.dumps, self._why)
+            self._connections = WorkerConnections(self.tasks, host, cloudpickle.dumps, self._why)
             self._failure = []
             self._ended = threading.Event()
             self._group = f"coterie-{uuid.uuid4().hex}"
-            given = context, self._reception, self._failure, self._ended
+            given = context, self._connections, self._failure, self._ended
             InheritableThread(target=self._work, args=given, daemon=True).start()
-            self._reception.gather()
-        return self._reception
+            self._connections.gather()
+        return self._connections
 
     def close(self) -> None:
         """Send the tasks away."""
-        reception = self._reception
-        self._reception = None
-        if reception is not None:
-            reception.close()
+        connections = self._connections
+        self._connections = None
+        if connections is not None:
+            connections.close()
             if not self._ended.wait(LEAVE_SECONDS):
                 session().sparkContext.cancelJobGroup(self._group)
                 self._ended.wait(LEAVE_SECONDS)
 
     def _work(
-        self, context: Any, reception: Reception, failure: list[Exception], ended: threading.Event
+        self, context: Any, connections: WorkerConnections, failure: list[Exception], ended: threading.Event
     ) -> None:
         try:
             context.setJobGroup(self._group, "Coterie: agents", interruptOnCancel=True)
             with this_interpreter(context):
                 if self.frame is None:
                     numbers = context.parallelize(range(self.tasks), self.tasks)
-                    job = numbers.mapPartitions(_Serve(reception.door))
+                    job = numbers.mapPartitions(_Serve(connections.driver))
                     job._jrdd  # noqa: B018 - now, with this interpreter
                 else:
-                    job = self.frame.mapInArrow(_ServeRows(reception.door), RESULT)
+                    job = self.frame.mapInArrow(_ServeRows(connections.driver), RESULT)
             job.collect()
         except Exception as error:
             failure.append(error)
-            reception.fail(error)
+            connections.fail(error)
         finally:
             ended.set()
 
@@ -309,10 +309,10 @@ class _Stage:
             r"|PYTHON_VERSION_MISMATCH",
             text,
         ):
-            told: CoterieError = InvalidInput(
+            lost: CoterieError = InvalidInput(
                 "Spark's tasks run a Python that cannot import coterie. Set PYSPARK_PYTHON or "
-                "spark.pyspark.python to "
-                "one that can, on every machine, before the session starts; here, that is "
+                "spark.pyspark.python to one that can, on every machine, before the session "
+                "starts. On this machine, that is "
                 f"{sys.executable}."
             )
         else:
@@ -323,27 +323,27 @@ class _Stage:
                 "its Python process died" if "exited unexpectedly" in text else "its task failed"
             )
             name = self.called(task if found is None else int(found[1]))
-            told = PartyLost(f"{name} stopped answering: {reason}.", name)
-        told.__cause__ = error
-        return told
+            lost = PartyLost(f"{name} stopped answering: {reason}.", name)
+        lost.__cause__ = error
+        return lost
 
 
 @dataclass(frozen=True)
 class _Serve:
-    door: Door
+    driver: DriverAddress
 
     def __call__(self, numbers: Iterable[int]) -> Iterator[Any]:
-        serve(self.door, *numbers)
+        serve(self.driver, *numbers)
         return iter(())
 
 
 @dataclass(frozen=True)
 class _ServeRows:
-    door: Door
+    driver: DriverAddress
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         _Partition.unread = batches
-        serve(self.door, _task_number())
+        serve(self.driver, _task_number())
         _Partition.unread = ()
         return iter(())
 

@@ -43,7 +43,7 @@ LISTEN_SECONDS = 0.2
 class Processes(Protocol):
     """The processes of one attempt, as a supervisor sees them."""
 
-    def listen(self, talking: Collection[int], seconds: float) -> Iterable[Event]:
+    def listen(self, running: Collection[int], seconds: float) -> Iterable[Event]:
         """Return the messages that these processes send within `seconds`."""
 
     def introduce(self, addresses: Sequence[str]) -> None:
@@ -75,8 +75,8 @@ class Supervised(Engine):
 
 
 def report(
-    tell: Callable[[str, Any], None],
-    hear: Callable[[], Sequence[str]],
+    send: Callable[[str, Any], None],
+    receive_addresses: Callable[[], Sequence[str]],
     spec: RunSpec,
     own: ProcessSpec,
     *,
@@ -84,16 +84,16 @@ def report(
     **how: Any,
 ) -> None:
     """Run one process, and report to its supervisor, which sends the addresses of all processes."""
-    control = Control(stop_wished, keep=partial(tell, "kept"))
+    control = Control(stop_wished, keep=partial(send, "kept"))
 
     def meet(address: str) -> Sequence[str]:
-        tell("address", address)
-        return hear()
+        send("address", address)
+        return receive_addresses()
 
     try:
-        tell("end", live(spec, own, meet, control=control, **how))
+        send("end", live(spec, own, meet, control=control, **how))
     except Exception as error:
-        tell("error", error)
+        send("error", error)
 
 
 def supervise(

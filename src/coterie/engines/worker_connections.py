@@ -50,14 +50,14 @@ PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
-class Door:
+class DriverAddress:
     """Address and key of the driver."""
 
     address: tuple[str, int]
     key: bytes = field(repr=False)
 
 
-class Reception:
+class WorkerConnections:
     """The driver's side of the connections to the workers of one job, see `Processes`."""
 
     def __init__(self, workers: int, host: str, dumps: Callable[[Any], bytes], why: Why):
@@ -65,7 +65,7 @@ class Reception:
         # The queue has space for all workers, because a worker would wait forever at a full queue.
         self._listener = Listener((host, 0), backlog=max(QUEUE, workers), authkey=key)
         address: Any = self._listener.address
-        self.door = Door(address, key)
+        self.driver = DriverAddress(address, key)
         self.workers = workers
         self._dumps = dumps
         self._why = why
@@ -75,18 +75,18 @@ class Reception:
         self._seen: set[int] = set()
         self._left: set[int] = set()
         self._news: queue.SimpleQueue[tuple[int, News, Any]] = queue.SimpleQueue()
-        self._porter = threading.Thread(target=self._welcome, name="reception", daemon=True)
-        self._porter.start()
+        self._acceptor = threading.Thread(target=self._accept, name="worker-connections", daemon=True)
+        self._acceptor.start()
 
     def close(self) -> None:
         """Tell all workers to leave, and close the listener."""
         self._over.set()
         for process in self._lines:
-            self._say(process, "leave")
+            self._send(process, "leave")
         # A last connection ends the waiting thread: it would wait on after the listener is closed.
         with contextlib.suppress(OSError, EOFError, AuthenticationError):
-            Client(self.door.address, authkey=self.door.key).close()
-        self._porter.join(1.0)
+            Client(self.driver.address, authkey=self.driver.key).close()
+        self._acceptor.join(1.0)
         self._listener.close()
 
     @property
@@ -121,7 +121,7 @@ class Reception:
     def ask(self, questions: Mapping[int, Sequence[Callable[[], Any]]]) -> dict[int, list[Any]]:
         """Ask each worker its questions, and return the answers by worker."""
         for process, own in questions.items():
-            self._say(process, "ask", own)
+            self._send(process, "ask", own)
         answers: dict[int, list[Any]] = {}
         while len(answers) < len(questions):
             process, kind, thing = self._news.get()
@@ -135,16 +135,16 @@ class Reception:
         """Begin a run; `listen` yields its events."""
         self._chief = spec.process_of[0]
         for own in specs:
-            self._say(own.process, "run", (spec, own, how))
+            self._send(own.process, "run", (spec, own, how))
 
-    def listen(self, talking: Collection[int], seconds: float) -> Iterator[Event]:
+    def listen(self, running: Collection[int], seconds: float) -> Iterator[Event]:
         """See `Processes`."""
         with contextlib.suppress(queue.Empty):
             process, kind, thing = (
                 self._news.get(timeout=seconds) if seconds else self._news.get_nowait()
             )
             while True:
-                if kind == "gone" and (process in talking or process < 0):
+                if kind == "gone" and (process in running or process < 0):
                     yield max(process, 0), "lost", self._why(process, thing)
                 elif kind in ("address", "kept", "end", "error"):
                     yield process, kind, thing
@@ -153,32 +153,32 @@ class Reception:
     def introduce(self, addresses: Sequence[str]) -> None:
         """See `Processes`."""
         for process in range(len(addresses)):
-            self._say(process, "meet", addresses)
+            self._send(process, "meet", addresses)
 
     def stop(self) -> None:
         """See `Processes`."""
-        self._say(self._chief, "stop")
+        self._send(self._chief, "stop")
 
-    def _say(self, process: int, kind: str, thing: Any = None) -> None:
-        # `_hear` reports a worker that is gone.
+    def _send(self, process: int, kind: str, thing: Any = None) -> None:
+        # `_read` reports a worker that is gone.
         with contextlib.suppress(OSError):
-            self._lines[process].send_bytes(seal(self._dumps((kind, thing)), self.door.key))
+            self._lines[process].send_bytes(seal(self._dumps((kind, thing)), self.driver.key))
 
-    def _welcome(self) -> None:
+    def _accept(self) -> None:
         while not self._over.is_set():
             # Accept further connections after one that ends early or has a wrong key.
             with contextlib.suppress(OSError, EOFError, AuthenticationError):
                 threading.Thread(
-                    target=self._hear, args=(self._listener.accept(),), daemon=True
+                    target=self._read, args=(self._listener.accept(),), daemon=True
                 ).start()
 
-    def _hear(self, line: Connection) -> None:
+    def _read(self, line: Connection) -> None:
         process = -1
         error = None
         try:
             with line:
                 while True:
-                    kind, thing = unpack(line.recv_bytes(), self.door.key)
+                    kind, thing = unpack(line.recv_bytes(), self.driver.key)
                     if kind == "hello" and thing in self._seen:
                         # Spark started a second attempt of a task. If this attempt ended at once,
                         # Spark would end the first one.
@@ -197,12 +197,12 @@ class Reception:
             self._news.put((process, "gone", error))
 
 
-def serve(door: Door, process: int) -> None:
+def serve(driver: DriverAddress, process: int) -> None:
     """Run a worker: answer questions and take part in runs until the driver disconnects."""
     try:
-        line = Client(door.address, authkey=door.key)
+        line = Client(driver.address, authkey=driver.key)
     except OSError as error:
-        host, port = door.address
+        host, port = driver.address
         raise InvalidInput(
             f"the driver cannot be reached at {host}:{port}. Set spark.driver.host to an address "
             "that executors see."
@@ -210,17 +210,17 @@ def serve(door: Door, process: int) -> None:
     orders: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
     addresses: queue.SimpleQueue[Sequence[str]] = queue.SimpleQueue()
     stop = threading.Event()
-    speaking = threading.Lock()
+    sending = threading.Lock()
 
-    def tell(kind: str, thing: Any) -> None:
-        with speaking:
-            line.send_bytes(pack((kind, thing), door.key))
+    def send(kind: str, thing: Any) -> None:
+        with sending:
+            line.send_bytes(pack((kind, thing), driver.key))
 
-    def hear() -> None:
+    def read_orders() -> None:
         last: tuple[str, Any] = ("leave", None)
         try:
             while True:
-                kind, thing = order(line.recv_bytes(), door.key)
+                kind, thing = order(line.recv_bytes(), driver.key)
                 if kind == "leave":
                     break
                 if kind == "stop":
@@ -243,18 +243,18 @@ def serve(door: Door, process: int) -> None:
     with socket.socket(fileno=os.dup(line.fileno())) as seen:
         host = seen.getsockname()[0]
     with line, keeping():
-        tell("hello", process)
-        threading.Thread(target=hear, daemon=True).start()
-        while (told := orders.get())[0] != "leave":
-            kind, thing = told
+        send("hello", process)
+        threading.Thread(target=read_orders, daemon=True).start()
+        while (received := orders.get())[0] != "leave":
+            kind, thing = received
             if kind == "refused":
                 raise thing
             if kind == "ask":
-                tell("answers", [answered(question) for question in thing])
+                send("answers", [answered(question) for question in thing])
                 continue
             stop.clear()
             spec, own, how = thing
-            report(tell, addresses.get, spec, own, stop_wished=stop.is_set, host=host, **how)
+            report(send, addresses.get, spec, own, stop_wished=stop.is_set, host=host, **how)
 
 
 def answered(question: Callable[[], T]) -> T | CoterieError:
