@@ -31,7 +31,7 @@ from coterie.data import (
     validated,
     validated_all,
 )
-from coterie.data.table import BESIDE
+from coterie.data.table import ROW_VALUES
 from coterie.errors import InvalidData
 
 law = settings(deadline=None, max_examples=60)
@@ -100,7 +100,7 @@ def test_split_by_samples_is_a_partition(data):
     np.testing.assert_array_equal(
         np.vstack([dense(shard.X) for shard in shards]), dense(table.X)[order]
     )
-    for field in ("y", *BESIDE.values(), "ids"):
+    for field in ("y", *ROW_VALUES.values(), "ids"):
         whole, parts = getattr(table, field), [getattr(shard, field) for shard in shards]
         if whole is None:
             assert parts == [None] * len(parts)
@@ -123,8 +123,10 @@ def test_split_by_features_is_a_partition(data):
         np.hstack([dense(shard.X) for shard in shards]), dense(table.X)[:, order]
     )
     assert [shard.y is not None for shard in shards] == [k == owner for k in range(len(shards))]
-    assert not any(shard.beside for k, shard in enumerate(shards) if k != owner)
-    assert all(shards[owner].beside[field] is values for field, values in table.beside.items())
+    assert not any(shard.row_values for k, shard in enumerate(shards) if k != owner)
+    assert all(
+        shards[owner].row_values[field] is values for field, values in table.row_values.items()
+    )
     assert all(shard.ids is table.ids for shard in shards)
     assert all(sp.issparse(shard.X) == sp.issparse(table.X) for shard in shards)
     if table.columns is not None:
@@ -301,7 +303,7 @@ def test_the_digest_changes_with_any_value(data):
         replace(table, X=remake(changed["X"])),
         replace(table, y=changed["y"]),
         replace(table, y=None),
-        *(replace(table, **{field: np.full(table.n, 9.0)}) for field in BESIDE.values()),
+        *(replace(table, **{field: np.full(table.n, 9.0)}) for field in ROW_VALUES.values()),
         replace(table, X=table.X.astype(np.float32 if table.X.dtype == np.float64 else np.float64)),
     ]
     digests = {table.digest(), *(other.digest() for other in others)}
@@ -309,7 +311,8 @@ def test_the_digest_changes_with_any_value(data):
     swapped = table.take_rows(np.arange(table.n)[::-1])
     same = np.array_equal(dense(swapped.X), dense(table.X)) and np.array_equal(swapped.y, table.y)
     same = same and all(
-        np.array_equal(swapped.beside[field], values) for field, values in table.beside.items()
+        np.array_equal(swapped.row_values[field], values)
+        for field, values in table.row_values.items()
     )
     assert (swapped.digest() == table.digest()) == same
 

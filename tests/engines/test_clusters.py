@@ -28,9 +28,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 import coterie as co
 from coterie.data.remote import table_of
-from coterie.engines.worker_connections import WorkerConnections, serve
 from coterie.engines.sealed import pack
 from coterie.engines.spark_session import session as spark_session
+from coterie.engines.worker_connections import WorkerConnections, serve
 from coterie.numerics.threads import one_blas_thread
 from tests.harness import cluster_cases
 from tests.harness.cluster_cases import LOADERS, Murder, fit, loaded_fit, long_fit, names, summary

@@ -340,7 +340,7 @@ def test_a_remote_table_tells_its_form_and_has_no_number():
     told = ("n", "d", "name", "columns", "precision", "outputs", "has_ids", "roles", "open_ended")
     for field in told:
         assert getattr(remote, field) == getattr(table, field)
-    assert remote.beside == ("weights", "offset")
+    assert remote.row_values == ("weights", "offset")
     for field in ("X", "y", "weights", "offset", "ids", "texts", "take_rows", "take_columns"):
         assert not hasattr(remote, field)
     for value in vars(remote).values():

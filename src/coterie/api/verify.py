@@ -449,7 +449,7 @@ class VerifyWhole(Verify[Hosted]):
         model = self.model
         parties = ready.parties
         problem = self.again.problem
-        has_offset = any("offset" in card.beside for card in parties.cards)
+        has_offset = any("offset" in card.row_values for card in parties.cards)
         check_offset(problem, has_offset)
         held = [one for one in participants_of(parties) if one is not None]
         tables = [site.data for site in parties.sites]

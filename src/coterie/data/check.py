@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from coterie.data.align import refuse_mixed_ids
 from coterie.data.summary import TableSummary, check_together, common_shape, in_common_shape
-from coterie.data.table import BESIDE, Table, canonical_csr, party_error
+from coterie.data.table import ROW_VALUES, Table, canonical_csr, party_error
 from coterie.data.values import are, is_text, plain, plain_ids
 from coterie.errors import InvalidData, UnknownName, WrongValue, count
 from coterie.numerics.arrays import FloatArray, Matrix, host, is_sparse, is_tensor
@@ -79,7 +79,7 @@ def _refuse_unequal_lengths(table: Table) -> None:
     """Refuse labels, weights, offsets or ids that do not have one value per row, or that need
     labels.
     """
-    with_labels = {noun: getattr(table, field) for noun, field in BESIDE.items()}
+    with_labels = {noun: getattr(table, field) for noun, field in ROW_VALUES.items()}
     for noun, values in {"label": table.y, **with_labels, "id": table.ids}.items():
         if values is None:
             continue
@@ -88,7 +88,7 @@ def _refuse_unequal_lengths(table: Table) -> None:
             raise party_error(
                 table.name, f"has {table.n} rows but the number of {noun}s is {len(values)}. {fix}"
             )
-        if noun in BESIDE and table.y is None and table.n:
+        if noun in ROW_VALUES and table.y is None and table.n:
             fix = f"Give the {noun}s to the party with the labels."
             raise party_error(table.name, f"has {table.n} {noun}s but no labels. {fix}")
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from coterie.data.preparation.prepared import Prepared
 from coterie.data.preparation.raw import Raw, raw_series
 from coterie.data.preparation.recipes import Preparation
-from coterie.data.table import BESIDE, Table, party_error
+from coterie.data.table import ROW_VALUES, Table, party_error
 from coterie.data.values import logarithms, plain, plain_ids
 from coterie.errors import InvalidData, UnknownName, WrongValue, count
 from coterie.numerics.arrays import is_sparse
@@ -131,7 +131,7 @@ def table_of(
     if "exposure" in values:
         values["offset"] = logarithms(values["exposure"], party, roles.named["exposure"])
     others: dict[str, Any] = {}
-    for role, field in BESIDE.items():
+    for role, field in ROW_VALUES.items():
         if role in values:
             others[field] = values[role]
     if "id" in values:

@@ -30,7 +30,7 @@ from coterie.data.preparation.prepared import Prepared
 from coterie.data.preparation.raw import raw_objects
 from coterie.data.preparation.recipes import Preparation
 from coterie.data.streams import ENDINGS, read_columns, read_stream, refuse_repeated, unreadable
-from coterie.data.table import BESIDE, Table, canonical_csr, party_error
+from coterie.data.table import ROW_VALUES, Table, canonical_csr, party_error
 from coterie.data.values import plain
 from coterie.errors import InvalidInput, UnknownName
 from coterie.numerics.arrays import Matrix, host, is_sparse, is_tensor
@@ -435,7 +435,9 @@ def _read_npz(path: Path, roles: Roles, party: str) -> Table:
     names = roles.columns
     if not names and "columns" in arrays:
         names = tuple(map(str, arrays["columns"]))
-    others = {field: arrays[field] for field in ("y", "ids", *BESIDE.values()) if field in arrays}
+    others = {
+        field: arrays[field] for field in ("y", "ids", *ROW_VALUES.values()) if field in arrays
+    }
     return Table(X=X, columns=names, name=party, roles=(), **others)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from coterie.data.preparation.prepared import Prepared
 from coterie.data.preparation.recipes import Preparation
 from coterie.data.read import read
-from coterie.data.table import BESIDE, Table, party_error
+from coterie.data.table import ROW_VALUES, Table, party_error
 from coterie.data.vectors import labels_of, matrix_of
 from coterie.errors import InvalidData
 
@@ -37,11 +37,11 @@ class Rows:
     """If set, missing values and text are kept for it; `solve` sets it."""
 
     @property
-    def beside(self) -> dict[str, str]:
+    def row_values(self) -> dict[str, str]:
         """The columns of weights and offsets, by the field of a `Table`."""
         return {
             field: column
-            for role, field in BESIDE.items()
+            for role, field in ROW_VALUES.items()
             if (column := getattr(self, role, None)) is not None
         }
 
@@ -53,7 +53,7 @@ def table_of(batch: Any, rows: Rows, name: str = "data") -> Table:
     if not batch.num_rows:
         return Table(X=np.empty((0, 0)), name=name)
     targets = listed(rows.target)
-    with_labels = [*targets, *rows.beside.values()]
+    with_labels = [*targets, *rows.row_values.values()]
     if rows.columns is None:
         names = [column for column in batch.column_names if column not in with_labels]
     else:
@@ -69,13 +69,13 @@ def table_of(batch: Any, rows: Rows, name: str = "data") -> Table:
         labels = [labels_of(batch.column(column), column) for column in targets]
     except InvalidData as error:
         raise party_error(name, str(error)) from None
-    beside: dict[str, Any] = {
-        field: batch.column(column).to_numpy() for field, column in rows.beside.items()
+    row_values: dict[str, Any] = {
+        field: batch.column(column).to_numpy() for field, column in rows.row_values.items()
     }
     y = labels[0]
     if not isinstance(rows.target, str):
         y = np.column_stack(labels)
-    return Table(X=X, y=y, columns=tuple(names) if plain else None, name=name, **beside)
+    return Table(X=X, y=y, columns=tuple(names) if plain else None, name=name, **row_values)
 
 
 def _raw(batch: Any, rows: Rows, columns: Sequence[str], name: str) -> Table:
@@ -84,7 +84,7 @@ def _raw(batch: Any, rows: Rows, columns: Sequence[str], name: str) -> Table:
         raise party_error(
             name, "a preparation is for one label per row. Name one column as target."
         )
-    roles: dict[str, Any] = {role: getattr(rows, role) for role in BESIDE}
+    roles: dict[str, Any] = {role: getattr(rows, role) for role in ROW_VALUES}
     return read(
         batch, target=rows.target, columns=columns, name=name, prepare=rows.prepare, **roles
     )

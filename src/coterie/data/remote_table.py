@@ -79,7 +79,7 @@ class RemoteTable:
     """The precision of X."""
     outputs: tuple[int, ...] | None = None
     """The shape of one row's label; None without labels."""
-    beside: tuple[str, ...] = ()
+    row_values: tuple[str, ...] = ()
     """The fields of the `Table` that belong to the labels."""
     has_ids: bool = False
     """Whether its rows have ids."""
@@ -115,7 +115,7 @@ class RemoteTable:
             d=table.d,
             precision=table.precision,
             outputs=table.outputs,
-            beside=tuple(table.beside),
+            row_values=tuple(table.row_values),
             has_ids=table.has_ids,
             columns=table.columns,
             rows=table.rows,

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.data.check import SPLITS
-from coterie.data.table import BESIDE, Indices, Table
+from coterie.data.table import ROW_VALUES, Indices, Table
 from coterie.data.values import plain
 from coterie.errors import InvalidInput, UnknownName
 from coterie.numerics.arrays import as_number, is_sparse
@@ -128,7 +128,7 @@ def _by_columns(
         X = X.tocsc()
     # No roles: the rows of one table are paired already.
     source = replace(table, X=X, cols=np.arange(table.d), roles=None)
-    no_labels: dict[str, Any] = {"y": None, **dict.fromkeys(BESIDE.values())}
+    no_labels: dict[str, Any] = {"y": None, **dict.fromkeys(ROW_VALUES.values())}
     shards = []
     for k, (part, name) in enumerate(zip(parts, names, strict=True)):
         shard = replace(source.take_columns(part), name=name)

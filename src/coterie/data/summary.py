@@ -45,7 +45,7 @@ class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether columns after the last may have been left out, see `Table`."""
     independence: float | None = None
     """How independent its columns are (see `Table`), if that may be known."""
-    beside: tuple[str, ...] = ()
+    row_values: tuple[str, ...] = msgspec.field(default=(), name="beside")
     """The fields of the `Table` that belong to the labels, without weights, which concern only
     their party.
     """
@@ -96,7 +96,7 @@ class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             classes=classes,
             header=header,
             open_ended=table.open_ended,
-            beside=tuple(field for field in table.beside if field != "weights"),
+            row_values=tuple(field for field in table.row_values if field != "weights"),
             has_ids=names and table.has_ids,
             **optional,
         )
@@ -222,9 +222,9 @@ def _check_same_labels(party: TableSummary, first: TableSummary) -> None:
             f"the labels have {local} columns but those of party {first.name!r} have {there}. "
             "Give all the same ones.",
         )
-    for field in {*party.beside} ^ {*first.beside}:
+    for field in {*party.row_values} ^ {*first.row_values}:
         with_it, without = first, party
-        if field in party.beside:
+        if field in party.row_values:
             with_it, without = party, first
         raise party_error(
             without.name,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Indices = npt.NDArray[np.intp]
 
-BESIDE = {"weight": "weights", "offset": "offset"}
+ROW_VALUES = {"weight": "weights", "offset": "offset"}
 """Values that accompany labels, one per row: the noun for a column, and the field of `Table`.
 All code that reads, checks, splits, sends or digests tables uses this list.
 """
@@ -139,9 +139,9 @@ class Table:
         return pairs / max(self.d * squares, pairs)
 
     @property
-    def beside(self) -> dict[str, Any]:
+    def row_values(self) -> dict[str, Any]:
         """The values of this table that belong to labels, by field."""
-        values = {field: getattr(self, field) for field in BESIDE.values()}
+        values = {field: getattr(self, field) for field in ROW_VALUES.values()}
         return {field: value for field, value in values.items() if value is not None}
 
     def column_name(self, j: int) -> str:
@@ -157,7 +157,7 @@ class Table:
         names of its columns.
         """
         rest: list[Any] = []
-        for field, values in self.beside.items():
+        for field, values in self.row_values.items():
             if field != "weights":
                 rest += [field, values]
         return digest(fingerprint(self.X), self.y, self.weights, *rest)
@@ -168,7 +168,7 @@ class Table:
         """
         where = _as_slice(rows)
         taken: dict[str, Any] = {"X": _rows_of(self.X, where)}
-        for field in ("y", "ids", "rows", *self.beside):
+        for field in ("y", "ids", "rows", *self.row_values):
             values = getattr(self, field)
             if values is not None:
                 taken[field] = values[where]

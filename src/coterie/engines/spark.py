@@ -2,7 +2,7 @@
 
 The tasks read their rows once, close to where the rows are stored, and stay: they answer queries
 and run, see `worker_connections`. If a task dies, the job ends; with a checkpoint, another job
-from the newest snapshot that all processes have.
+continues from the newest snapshot that all processes have.
 
 All tasks must run at the same time. Spark's barrier stages would ensure that, but they refuse every
 frame that was made by `coalesce` or `union`, and more partitions than slots could not be put
@@ -31,11 +31,11 @@ from coterie.data.remote_table import RemoteTable, keep, keeping
 from coterie.engines.engine import Engine, Run
 from coterie.engines.local import ctrl_c
 from coterie.engines.processes import RunSpec, assigned, pace_of, unless_error
-from coterie.engines.worker_connections import DriverAddress, WorkerConnections, answered, serve
 from coterie.engines.replayed import Replayed
 from coterie.engines.sealed import pack, unpack
 from coterie.engines.spark_session import java_home, session, this_interpreter
 from coterie.engines.supervisor import Supervised, supervise
+from coterie.engines.worker_connections import DriverAddress, WorkerConnections, answered, serve
 from coterie.errors import CoterieError, InvalidData, InvalidInput, PartyLost
 from coterie.numerics.arrays import whole_number
 from coterie.run.agent import left_there
@@ -280,7 +280,11 @@ class _Stage:
                 self._ended.wait(LEAVE_SECONDS)
 
     def _work(
-        self, context: Any, connections: WorkerConnections, failure: list[Exception], ended: threading.Event
+        self,
+        context: Any,
+        connections: WorkerConnections,
+        failure: list[Exception],
+        ended: threading.Event,
     ) -> None:
         try:
             context.setJobGroup(self._group, "Coterie: agents", interruptOnCancel=True)
@@ -444,7 +448,7 @@ def _wanted(rows: Rows) -> Any:
 
     frame = rows.frame
     if rows.columns is not None:
-        named = [*listed(rows.columns), *listed(rows.target), *rows.beside.values()]
+        named = [*listed(rows.columns), *listed(rows.target), *rows.row_values.values()]
         # A name that is not there is left to `table_of`, which says what is.
         if all(name in frame.columns for name in named):
             frame = frame.select(*(frame[f"`{name}`"] for name in dict.fromkeys(named)))

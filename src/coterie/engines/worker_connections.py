@@ -75,7 +75,9 @@ class WorkerConnections:
         self._seen: set[int] = set()
         self._left: set[int] = set()
         self._news: queue.SimpleQueue[tuple[int, News, Any]] = queue.SimpleQueue()
-        self._acceptor = threading.Thread(target=self._accept, name="worker-connections", daemon=True)
+        self._acceptor = threading.Thread(
+            target=self._accept, name="worker-connections", daemon=True
+        )
         self._acceptor.start()
 
     def close(self) -> None:

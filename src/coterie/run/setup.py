@@ -172,7 +172,7 @@ def set_up(
 
 def with_offset(problem: K, parties: Sequence[TableSummary]) -> K:
     """The problem, with an offset if the data has one."""
-    found = any("offset" in party.beside for party in parties)
+    found = any("offset" in party.row_values for party in parties)
     if problem.offset:
         check_offset(problem, found)
     if found and not problem.offset:

@@ -195,7 +195,7 @@ def _for_tables(parties: Parties, problem: AnyProblem) -> AnyProblem:
     """The problem for these tables: some problems need the ranges of all parties' columns."""
     family = problem.kind.problems
     tables: list[AnyTable] = [site.data for site in parties.sites]
-    weighted = any("weights" in table.beside for table in tables)
+    weighted = any("weights" in table.row_values for table in tables)
     if not weighted and family.wants_ranges(problem):
         ranges = parties.ask(ranges_of, list[list[float]])
         tables = []

@@ -468,5 +468,5 @@ def _held(part: TableSummary) -> int:
     """Numbers in a table, with its labels and offsets; zeros of a sparse one do not count."""
     if part.outputs is None:
         return part.nonzeros
-    per_row = math.prod(part.outputs) + len(part.beside)
+    per_row = math.prod(part.outputs) + len(part.row_values)
     return part.nonzeros + part.rows * per_row

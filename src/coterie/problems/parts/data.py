@@ -49,7 +49,7 @@ class Data(Generic[K]):
 
     def check_fields(self, table: Table, problem: K) -> None:
         """Refuse weights or offsets that the fit would ignore."""
-        for field in table.beside:
+        for field in table.row_values:
             if field not in self.fields:
                 called = problem.kind.called
                 raise party_error(

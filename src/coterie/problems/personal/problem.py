@@ -170,7 +170,7 @@ class Personal(AnyProblem):
         """The same problem with predictors for the columns of these tables. Stumps use the value
         ranges over the rows of all users.
         """
-        weighted = [table.name for table in tables if "weights" in table.beside]
+        weighted = [table.name for table in tables if "weights" in table.row_values]
         if weighted:
             raise InvalidData(
                 f"personal models take no sample weights, but {weighted[0]!r} has some. Leave "
