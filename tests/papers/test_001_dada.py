@@ -17,8 +17,8 @@ from coterie.numerics.kernels.boosting import (
     frank_wolfe_step,
     graph_block,
     log_sum,
+    log_sum_gradient,
     pairwise_step,
-    slope,
 )
 from coterie.problems.personal.methods.dada import Dada
 from coterie.problems.personal.predictors import Linear, Stumps
@@ -100,7 +100,7 @@ def test_partial_gradient():
     )
     for k in range(3):
         g, d = np.empty(N), W[k].sum()
-        loss = slope(A[k], alpha[k], MU * W[k] @ alpha, d * c[k], MU * d, g)
+        loss = log_sum_gradient(A[k], alpha[k], MU * W[k] @ alpha, d * c[k], MU * d, g)
         assert loss == pytest.approx(np.log(np.exp(-A[k] @ alpha[k]).sum()))
         np.testing.assert_allclose(g, numeric[k], atol=1e-5)
 
@@ -109,7 +109,7 @@ def test_published_step_and_what_a_neighbour_can_rebuild():
     rng = np.random.default_rng(1)
     A, old, gamma = rng.choice([-1.0, 1.0], (5, N)), rng.standard_normal(N) / 4, 0.3
     g, new = np.empty(N), old.copy()
-    slope(A, old, np.zeros(N), 1.0, MU, g)
+    log_sum_gradient(A, old, np.zeros(N), 1.0, MU, g)
     j = frank_wolfe_step(A, new, np.zeros(N), 1.0, MU, BETA, gamma)
     expected = (1 - gamma) * old
     expected[np.argmax(np.abs(g))] -= gamma * BETA * np.sign(g[np.argmax(np.abs(g))])

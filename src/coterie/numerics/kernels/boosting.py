@@ -65,7 +65,7 @@ def log_sum(A: Any, alpha: Any) -> float:
 
 
 @_vectorised
-def slope(A: Any, alpha: Any, pull: Any, s: float, q: float, g: Any) -> float:
+def log_sum_gradient(A: Any, alpha: Any, pull: Any, s: float, q: float, g: Any) -> float:
     """Write the partial gradient −s ηᵀA + q α − pull to g. Returns the loss log Σ exp(−Aα)."""
     rows, columns = A.shape
     for j in range(columns):
@@ -99,7 +99,7 @@ def frank_wolfe_step(
 ) -> int:
     """α ← (1 − γ)α + γ β sign(−g_j) e_j in place, j = argmax |g_j|; returns j."""
     g = np.empty(alpha.size)
-    slope(A, alpha, pull, s, q, g)
+    log_sum_gradient(A, alpha, pull, s, q, g)
     j = _steepest(g)
     for i in range(alpha.size):
         alpha[i] *= 1.0 - gamma
@@ -116,7 +116,7 @@ def pairwise_step(A: Any, alpha: Any, pull: Any, s: float, q: float, beta: float
     """
     rows, columns = A.shape
     g = np.empty(columns)
-    slope(A, alpha, pull, s, q, g)
+    log_sum_gradient(A, alpha, pull, s, q, g)
     best = _steepest(g)
     toward = -beta * np.sign(g[best])
     worst, height, norm = _away_atom(g, alpha, beta)
@@ -249,7 +249,7 @@ def descent_step(
     last = alpha.copy()
     step = 1.0 / (s * curvature + q)
     for t in range(steps):
-        slope(A, ahead, pull, s, q, g)
+        log_sum_gradient(A, ahead, pull, s, q, g)
         for j in range(alpha.size):
             alpha[j] = ahead[j] - step * g[j]
         square = 0.0

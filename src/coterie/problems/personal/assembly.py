@@ -133,8 +133,8 @@ class PersonalModels(Models[Personal, PersonalModel]):
         if model.width not in (None, first.d):
             yield f"the model is of {model.width} columns, but the data has {first.d}"
         rows = np.array([agent.data.n for agent in members], float)
-        everybody = len(members) == members[0].count
-        if everybody and not np.array_equal(model.confidence, rows / max(rows.max(), 1.0)):
+        all_users = len(members) == members[0].count
+        if all_users and not np.array_equal(model.confidence, rows / max(rows.max(), 1.0)):
             yield "the model's shares of rows are not those of its users"
         if not np.allclose(model.losses, own, rtol=LOSSES, atol=LOSSES):
             yield "the model's losses are not those of its users"

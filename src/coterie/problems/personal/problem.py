@@ -24,7 +24,7 @@ from coterie.data import Table
 from coterie.data.remote_table import AnyTable
 from coterie.errors import InvalidData, InvalidProblem, NumericalError, UnknownName
 from coterie.numerics.arrays import FloatArray, as_number, whole_number
-from coterie.numerics.kernels.boosting import log_sum, slope
+from coterie.numerics.kernels.boosting import log_sum, log_sum_gradient
 from coterie.numerics.kernels.hinge_block import mean_hinge
 from coterie.problems import kind_named
 from coterie.problems.personal.predictors import Given, Linear, Predictors, Stumps
@@ -100,7 +100,7 @@ class Personal(AnyProblem):
                 raise InvalidProblem(f"{name} must be a positive number, not {value!r}.")
         if not 0 <= as_number(mu) < math.inf:
             raise InvalidProblem(
-                f"mu must be a number from 0, not {mu!r}; 0 lets everybody learn alone."
+                f"mu must be a number from 0, not {mu!r}. With 0, each user learns alone."
             )
         if count is not None:
             count = whole_number("count", count)
@@ -262,7 +262,7 @@ def pooled_gradient(
 ) -> Protocol[tuple[float, FloatArray]]:
     """The loss log Σ_k exp(L_k(α)) on the rows of all users, and its gradient."""
     gradient = np.empty(alpha.size)
-    loss = slope(margins(agent), alpha, np.zeros(alpha.size), 1.0, 0.0, gradient)
+    loss = log_sum_gradient(margins(agent), alpha, np.zeros(alpha.size), 1.0, 0.0, gradient)
     # A common shift, so that no exponential overflows: the upper end of the highest interval
     # ("shelf") that contains the loss of a user.
     shelf = min(max(int(loss // SHELF) + SHELVES // 2, 0), SHELVES - 1)

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from coterie.errors import InvalidData, NumericalError
 from coterie.numerics.arrays import FloatArray
-from coterie.numerics.kernels.boosting import slope
+from coterie.numerics.kernels.boosting import log_sum_gradient
 from coterie.numerics.kernels.hinge_block import hinge_block, mean_hinge
 from coterie.problems.parts.proof import Proof
 from coterie.problems.personal.problem import Personal, confidence, margins, pooled_gradient
@@ -160,7 +160,7 @@ class PersonalProof(Proof[Personal]):
                 problem, margins(agent), alpha, mu * (degree * alpha - pull), s, mu * degree or 1.0
             )
         else:
-            loss = slope(margins(agent), alpha, mu * pull, s, mu * degree, g)
+            loss = log_sum_gradient(margins(agent), alpha, mu * pull, s, mu * degree, g)
             gap = _gap(problem, alpha, g)
         held = s * loss + 0.25 * mu * apart
         if problem.norm == "l1":
@@ -214,12 +214,14 @@ def _lost(
             largest = float(np.linalg.norm(sizes, axis=1).max())
     # The error of the exponentials of the margins, and of their sums.
     margin = EPSILON * ((columns + FEW) * reach + (rows + FEW) * (1.0 + reach))
-    slope = EPSILON * (2 * rows + columns + len(agent.neighbours) + FEW) * (s * largest + pulled)
+    gradient_error = (
+        EPSILON * (2 * rows + columns + len(agent.neighbours) + FEW) * (s * largest + pulled)
+    )
     if problem.hinge:
         first_order = 2.0 * s * margin
     else:
         first_order = s * margin * margin
-    return s * margin, 4.0 * problem.beta * slope + first_order
+    return s * margin, 4.0 * problem.beta * gradient_error + first_order
 
 
 def _hinge_gap(

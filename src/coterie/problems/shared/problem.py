@@ -66,7 +66,8 @@ class Shared(Problem[Loss]):
         for name, value in {"mu": mu, "nu": mu if nu is None else nu}.items():
             if not as_number(value) > 0:
                 raise InvalidProblem(
-                    f"{name} must be a positive number or inf, not {value!r}; inf: nobody deviates."
+                    f"{name} must be a positive number or inf, not {value!r}. With inf, no user "
+                    "deviates."
                 )
         usual = mu if math.isfinite(mu) else STRENGTH
         object.__setattr__(self, "mu", float(mu))

@@ -63,13 +63,17 @@ HEAD = 2
 @dataclass(frozen=True)
 class _Tuning(Tuning):
     trials: float = tuned(
-        10.0, "What a wrong answer in a trial costs, on the scale of the logarithms in h."
+        10.0, "Cost of a wrong prediction in a trial, on the scale of the logarithms in h."
     )
-    remembered: int = tuned(512, "Peers of which a user remembers how its model did there.")
+    remembered: int = tuned(
+        512, "Number of other users on whose rows a user remembers the error of its model."
+    )
     revisited: int = tuned(
         20, "Neighbours that a graph step asks again, at most.", "measured: Moons, two seeds"
     )
-    common_steps: int = tuned(30, "Steps on everybody's rows that models may begin with.")
+    common_steps: int = tuned(
+        30, "Steps of the common model, on the rows of all users, before models are personal."
+    )
     inner_steps: int = tuned(20, "Descent steps of a dense model in one wake-up.")
 
 
@@ -96,7 +100,7 @@ class State:
     views: FloatArray
     changed: int = 0
     """Number of entries of the model that changed in the last wake-up."""
-    told: FloatArray | None = None
+    graph_messages: FloatArray | None = None
     """The messages to single users after a graph step, one column per user: its number, its weight,
     the error rate of its model, and whether the edge is new. None after other steps.
     """
@@ -362,7 +366,7 @@ class Dada(Method[State, Personal]):
         theirs = yield Ask(tuple(asked.tolist()), again=not self.cache)
         peers = np.array(sorted(theirs), np.intp)
         if not peers.size:
-            return replace(state, changed=0, told=None)
+            return replace(state, changed=0, graph_messages=None)
         messages = np.array([theirs[peer] for peer in peers.tolist()])
         now = entries(state.peers, state.weights, peers, np.zeros(len(peers)))
         price, trials = self.price(agent, state, peers, messages)
@@ -379,9 +383,11 @@ class Dada(Method[State, Personal]):
             w[self.too_far(state, peers, price, w)] = 0.0
         keys, values = with_entries(state.peers, state.weights, peers, w)
         x = state.x.copy()
-        told = np.array([peers.astype(float), w, trials, (w > 0) & (now == 0)])
+        graph_messages = np.array([peers.astype(float), w, trials, (w > 0) & (now == 0)])
         x[0] = values.sum()
-        return State(x, keys, values, state.received, state.views, 0, told, state.together)
+        return State(
+            x, keys, values, state.received, state.views, 0, graph_messages, state.together
+        )
 
     def price(
         self,
@@ -439,9 +445,9 @@ class Dada(Method[State, Personal]):
 
     def publish(self, agent: Agent[Personal], state: State) -> Publication:
         sparse = agent.problem.norm == "l1"
-        if state.told is None:
+        if state.graph_messages is None:
             return Publication(state.x, HEAD, sparse, state.changed, state.peers)
-        peers, weights, trials, new = state.told
+        peers, weights, trials, new = state.graph_messages
         numbers = [weights]
         if self.likeness == "trials":
             numbers.append(trials)

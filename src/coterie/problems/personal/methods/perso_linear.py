@@ -47,8 +47,8 @@ class _Tuning(Tuning):
     sweeps: int = tuned(
         200,
         (
-            "Passes over its own rows in which a user solves its part; the next one goes on from "
-            "there."
+            "Largest number of passes of a user over its rows in one wake-up. The next wake-up "
+            "continues from there."
         ),
     )
 
@@ -112,14 +112,14 @@ class PersoLinear(Dada):
         columns = agent.problem.base.count
         peers = np.array(agent.neighbours, np.intp)
         x = np.zeros(self.head + columns)
-        nobody = np.empty(0, np.intp)
+        no_users = np.empty(0, np.intp)
         if self.learn:
             x[0], x[1] = sum(agent.ties), confidence(agent) * mean_hinge(margins(agent), x[HEAD:])
         # Every user begins at zero, and all users know that.
         copies = np.zeros((len(peers), columns))
         ties = np.array(agent.ties, float)
         return Acquaintance(
-            x, peers, ties, nobody, np.empty(0), copies=copies, multipliers=np.zeros(agent.data.n)
+            x, peers, ties, no_users, np.empty(0), copies=copies, multipliers=np.zeros(agent.data.n)
         )
 
     def warmed(self, agent: Agent[Personal], state: State, point: Point) -> State:
@@ -139,7 +139,7 @@ class PersoLinear(Dada):
         peer = int(state.peers[agent.random(t).integers(state.peers.size)])
         theirs = yield Ask((peer,), again=True)
         if peer not in theirs:
-            return replace(state, changed=0, told=None, met=-1, shown=None)
+            return replace(state, changed=0, graph_messages=None, met=-1, shown=None)
         return self._moved(agent, state, self._with_copy(state, peer, theirs[peer]), met=peer)
 
     def receive(
@@ -165,7 +165,7 @@ class PersoLinear(Dada):
 
     def publish(self, agent: Agent[Personal], state: State) -> Publication:
         assert isinstance(state, Acquaintance)
-        if state.told is not None:
+        if state.graph_messages is not None:
             graph = super().publish(agent, state)
             return Publication(state.x, HEAD, False, 0, (), graph.notes)
         if state.shown is None:
@@ -246,7 +246,7 @@ class PersoLinear(Dada):
             "met": met,
             "shown": shown,
         }
-        return replace(state, x=x, changed=changed, told=None, **parts)
+        return replace(state, x=x, changed=changed, graph_messages=None, **parts)
 
 
 def _aligned(before: Acquaintance, after: State, theirs: dict[int, FloatArray]) -> Acquaintance:
@@ -262,6 +262,6 @@ def _aligned(before: Acquaintance, after: State, theirs: dict[int, FloatArray]) 
             copies[row] = before.copies[place]
     parts = {
         name: getattr(after, name)
-        for name in ("x", "peers", "weights", "received", "views", "told", "together")
+        for name in ("x", "peers", "weights", "received", "views", "graph_messages", "together")
     }
     return replace(before, **parts, copies=copies, changed=0, met=-1, shown=None)

@@ -91,7 +91,7 @@ class Global(Method[GlobalState, Personal]):
     name: ClassVar[str] = "global"
     split: ClassVar[str] = "users"
     family: ClassVar[str] = "personal"
-    summary: ClassVar[str] = "one boosted model for all users, of everybody's rows"
+    summary: ClassVar[str] = "one boosted model for all users, of the rows of all users"
     disclosure: ClassVar[Disclosure] = Disclosure(
         sent=(
             "the gradient of your loss, one number per base predictor, and losses along a line, "

@@ -35,27 +35,35 @@ from coterie.stats.moments import second_moment
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    steps: int = tuned(100, "Newton's steps at most.", "measured: 12 suffice on har and school")
+    steps: int = tuned(
+        100, "Largest number of Newton steps.", "measured: 12 suffice on har and school"
+    )
     solved: float = tuned(
-        1e-22, "Share of the loss of a last squared decrement.", "rounding: the slopes' ε, squared"
+        1e-22,
+        "A squared decrement below this share of the loss ends the steps.",
+        "rounding: the ε of gradients, squared",
     )
     solved_far: float = tuned(
-        1e-17, "... where columns have large means.", "rounding: scores of means of 1e6, squared"
+        1e-17,
+        "The same share, where columns have large means.",
+        "rounding: scores of means of 1e6, squared",
     )
-    far: float = tuned(
-        100.0, "Means of columns are large if they are this many times their spread."
-    )
+    far: float = tuned(100.0, "Ratio of mean to spread from which the mean of a column is large.")
     passes: int = tuned(
-        3, "How often what a dual lacks is looked for.", "rounding: each gives some digits"
+        3, "Number of corrections of a dual variable.", "rounding: each gives some digits"
     )
     flattest: float = tuned(
-        1e-12, "The least curvature of a score that all rows share.", "rounding: straight losses"
+        1e-12,
+        "Smallest second derivative in a score that all rows share.",
+        "rounding: linear losses",
     )
     enough: float = tuned(
-        1e-4, "Share of the linear decrease that a step needs.", "paper: Armijo 1966"
+        1e-4, "A step must achieve this share of the linear decrease.", "paper: Armijo 1966"
     )
     halvings: int = tuned(
-        40, "How often a step is halved.", "rounding: 2⁻⁴⁰ of a step changes nothing"
+        40,
+        "Largest number of times that a step is halved.",
+        "rounding: 2⁻⁴⁰ of a step changes nothing",
     )
 
 
@@ -376,9 +384,9 @@ def _way(
     n = agent.total
     if A.centred is not None:
         return _way_about_means(A, v, curvatures, n, o)
-    slope = A.adjoint(v) + n * A.own * o
-    way = -_solved(agent, A, curvatures / n, slope / n)
-    return way, np.vecdot(slope, way)
+    gradient = A.adjoint(v) + n * A.own * o
+    way = -_solved(agent, A, curvatures / n, gradient / n)
+    return way, np.vecdot(gradient, way)
 
 
 def _way_about_means(
@@ -394,15 +402,17 @@ def _way_about_means(
     assert A.centre is not None
     Z, a, price = A.centred, np.append(-A.centre, 1.0), float(A.own[-1])
     ridge = np.append(A.own[:-1], 0.0)
-    slope = (Z.transpose(0, 2, 1) @ v[:, :, None])[:, :, 0] / n + ridge * o + price * o[:, -1:] * a
+    gradient = (
+        (Z.transpose(0, 2, 1) @ v[:, :, None])[:, :, 0] / n + ridge * o + price * o[:, -1:] * a
+    )
     G = (Z.transpose(0, 2, 1) * (curvatures / n)[:, None, :]) @ Z
     G[:, (k := np.arange(G.shape[1])), k] += ridge
     G[:, -1, -1] = np.maximum(G[:, -1, -1], TUNING.flattest)
-    p = _positive(G.copy(), slope)
-    r = _positive(G, np.broadcast_to(a, slope.shape).copy())
+    p = _positive(G.copy(), gradient)
+    r = _positive(G, np.broadcast_to(a, gradient.shape).copy())
     intercept = (p @ a) / (1.0 + price * (r @ a))
     found = -(p - price * intercept[:, None] * r)
-    return np.column_stack([found[:, :-1], -intercept]), n * np.vecdot(slope, found)
+    return np.column_stack([found[:, :-1], -intercept]), n * np.vecdot(gradient, found)
 
 
 def _solved(agent: Agent, A: _Columns, D: FloatArray, b: FloatArray) -> FloatArray:

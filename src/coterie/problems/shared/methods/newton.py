@@ -114,9 +114,8 @@ class SharedNewton(ProximalNewton):
             if few[0] > 0:
                 raise InvalidProblem(
                     f"{self.name}: {int(few[0])} of {agent.count} users have no more rows than "
-                    "columns, and their "
-                    "matrices would tell these rows. Use method='shared', or few_rows=True if "
-                    "they may be told."
+                    "columns, and their matrices would disclose these rows. Use method='shared', "
+                    "or few_rows=True if they may be disclosed."
                 )
         state = yield from super().start(agent)
         return replace(state, own=np.zeros((*users, len(state.w))))
