@@ -206,7 +206,7 @@ def main() -> None:
     sizes = [int(size) for size in given.sizes.split(",")]
     title = "asyncio" if given.asyncio else "TLS"
     print(f"{given.agents} processes, median µs of a round")
-    print(f"{'word':<10}{'numbers':>9}{'plain':>10}{title:>10}{'ratio':>8}{'cpu ratio':>11}")
+    print(f"{'collective':<11}{'numbers':>9}{'plain':>10}{title:>10}{'ratio':>8}{'cpu ratio':>11}")
     for word in ("Sum", "Exchange"):
         for size, (plain, other, cpu) in measure(
             word, given.agents, sizes, bare=given.asyncio

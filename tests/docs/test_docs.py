@@ -222,7 +222,7 @@ CATALOGUES = {
     "network": list(TOPOLOGIES),
     "mixing rule": list(MIXING_RULES),
     "purpose": list(PURPOSES),
-    "word": ["Sum", "Mix", "Exchange", "Ask"],
+    "collective": ["Sum", "Mix", "Exchange", "Ask"],
 }
 
 

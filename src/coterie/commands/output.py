@@ -189,7 +189,7 @@ def _show_bill(bill: co.Bill) -> None:
     rounds = count(bill.rounds, "round")
     sent = co.progress.format_bits(bill.total.bits)
     show_value("Bill", f"{rounds}, {sent} in total")
-    headings = ("purpose", "word", "messages", "numbers", "sent")
+    headings = ("purpose", "collective", "messages", "numbers", "sent")
     table = RichTable(*headings, box=None, header_style="dim")
     for row in bill.table():
         messages = f"{row['messages']:,}"

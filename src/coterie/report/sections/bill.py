@@ -12,14 +12,14 @@ from coterie.report.sections.network import OPEN_AGENTS
 from coterie.report.words import duration, money, plain, text
 
 ORDER = 40
-PURPOSE_WORDS = {
+PURPOSE_MEANINGS = {
     "preparation": "Preparation of the columns",
     "setup": "Setup: sizes and scales",
     "rounds": "The rounds of the method",
     "tuning": "Tuning: step sizes and acceleration",
     "proof": "Computing the certificate",
 }
-WORD_WORDS = {
+COLLECTIVE_MEANINGS = {
     "Sum": "the sum over all agents",
     "Mix": "a weighted sum over the neighbours",
     "Exchange": "the value of each neighbour",
@@ -43,9 +43,9 @@ def render(result: Result) -> str:
         return section("The bill", nothing, _agents(result), id="bill")
     rows = []
     for row in bill.table():
-        purpose = text(PURPOSE_WORDS.get(row["purpose"], row["purpose"]))
+        purpose = text(PURPOSE_MEANINGS.get(row["purpose"], row["purpose"]))
         collective = text(row["word"])
-        meaning = text(WORD_WORDS.get(row["word"], ""))
+        meaning = text(COLLECTIVE_MEANINGS.get(row["word"], ""))
         cells = [
             f'{purpose}<span class="small">{text(row["purpose"])}</span>',
             f'{collective}<span class="small">{meaning}</span>',
@@ -56,7 +56,7 @@ def render(result: Result) -> str:
         ]
         rows.append(cells)
     purposes = table(
-        ("purpose", "word", "messages", "numbers", "sent", ""),
+        ("purpose", "collective", "messages", "numbers", "sent", ""),
         rows,
         numbers_from=2,
         total=(
