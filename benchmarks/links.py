@@ -212,7 +212,7 @@ def main() -> None:
             word, given.agents, sizes, bare=given.asyncio
         ).items():
             print(
-                f"{word:<10}{size:>9}{plain:>10.0f}{other:>10.0f}{other / plain:>8.2f}{cpu:>11.2f}"
+                f"{word:<11}{size:>9}{plain:>10.0f}{other:>10.0f}{other / plain:>8.2f}{cpu:>11.2f}"
             )
 
 

@@ -181,24 +181,24 @@ class Catalogue(Entries[type[T]], Generic[T]):
         missing = sorted(getattr(entry, "__abstractmethods__", ()))
         if missing:
             yield f"define {', '.join(missing)}"
-        for fact, text in self._facts().items():
-            if fact == "name":
+        for attribute, text in self._required_attributes().items():
+            if attribute == "name":
                 stated = vars(entry).get("name")
             else:
-                stated = getattr(entry, fact, None)
-            choice = self._allowed.get(fact)
+                stated = getattr(entry, attribute, None)
+            choice = self._allowed.get(attribute)
             among = ""
             if choice:
                 among = f", one of {', '.join(map(repr, choice))}"
             if stated is None or (choice and stated not in choice):
-                yield f"state its {fact} ({fact}: {text} = ...{among})"
+                yield f"state its {attribute} ({attribute}: {text} = ...{among})"
 
-    def _facts(self) -> dict[str, str]:
+    def _required_attributes(self) -> dict[str, str]:
         """The facts that every class must state, with their types."""
         found = {}
-        for fact, text in inspect.get_annotations(self._base).items():
-            if "ClassVar" in text and not hasattr(self._base, fact):
-                found[fact] = text
+        for attribute, text in inspect.get_annotations(self._base).items():
+            if "ClassVar" in text and not hasattr(self._base, attribute):
+                found[attribute] = text
         return found
 
 

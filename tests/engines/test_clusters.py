@@ -753,7 +753,7 @@ if fate != "peaceful" and _world().rank == 1:
 watchdog.LONG = 1
 deadline = 4.0 if fate in ("frozen", "endless") else 60.0
 result = long_fit(Mpi(deadline=deadline), **settings)
-if Mpi().speaks:
+if Mpi().writes_output:
     (folder / "result.pickle").write_bytes(pickle.dumps(result))
 """
 

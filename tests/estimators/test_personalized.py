@@ -15,7 +15,7 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import coterie as co
-from coterie.api.solve import ready_here
+from coterie.api.solve import ready_locally
 from coterie.estimators import PersonalizedClassifier, PersonalizedRegressor
 from coterie.estimators.personalized import cross_validated
 from coterie.problems.models import load_model
@@ -481,7 +481,7 @@ def test_marks_of_a_candidate_are_those_of_its_fit_user_by_user():
         (scores, None, "squared"),
     ):
         tables = [co.Table(X[users == k], numbers[users == k], name=str(k)) for k in range(4)]
-        ready = ready_here(co.Shared(loss, "l2", 0.01, mu=0.1), tables, settings)
+        ready = ready_locally(co.Shared(loss, "l2", 0.01, mu=0.1), tables, settings)
         here = Users(ready, lambda *_, ready=ready: ready, settings, 3, among=False)
         folds = [
             deal_by_class(table, k, 3, 0, classes is not None) for k, table in enumerate(tables)

@@ -126,7 +126,7 @@ class PlainGradient(co.Method[State]):
         learned="a weighted sum of rows, another one each round",
         secure="the totals over all parties",
     )
-    tells_labels: ClassVar[bool] = False
+    discloses_labels: ClassVar[bool] = False
     shorter: float = 1.0
     """What to divide the safe step 1/L by."""
 

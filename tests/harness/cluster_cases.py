@@ -320,5 +320,5 @@ if __name__ == "__main__":
         )
     except co.CoterieError as error:
         results["refusal"] = str(error)
-    if Mpi().speaks:
+    if Mpi().writes_output:
         Path(sys.argv[1]).write_bytes(pickle.dumps(results))

@@ -442,5 +442,5 @@ if __name__ == "__main__":
     from coterie.engines.mpi import Mpi
 
     answers = {CELLS[int(place)]: ask(*CELLS[int(place)], On("mpi")) for place in sys.argv[2:]}
-    if Mpi().speaks:
+    if Mpi().writes_output:
         Path(sys.argv[1]).write_bytes(pickle.dumps(answers))

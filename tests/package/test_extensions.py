@@ -403,7 +403,7 @@ def nothing(agents: int):
                 "'features', 'samples', 'users'",
                 "state its summary",
                 "its disclosure",
-                "its tells_labels",
+                "its discloses_labels",
             ],
         ),
         (lonely, ["call its first parameter agents"]),

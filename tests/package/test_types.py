@@ -167,7 +167,7 @@ class Typed(co.Method[Place]):
     split: ClassVar[str] = "samples"
     summary: ClassVar[str] = "gradient steps"
     disclosure: ClassVar[Disclosure] = WEIGHTED_ROWS
-    tells_labels: ClassVar[bool] = False
+    discloses_labels: ClassVar[bool] = False
 
     def start(self, agent: co.Agent) -> co.Protocol[Place]:
         yield from ()

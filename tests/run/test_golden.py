@@ -19,7 +19,7 @@ import pytest
 import coterie as co
 from coterie.data.archives import read_archive
 from coterie.numerics.arrays import digest
-from coterie.report.sections.settings import problem_facts
+from coterie.report.sections.settings import problem_rows
 
 rng = np.random.default_rng(0)
 X = rng.integers(-4, 5, (24, 5)).astype(float)
@@ -114,7 +114,7 @@ def test_a_personal_run_says_which_ball_it_is(tmp_path):
     assert settings["personal"]["beta"] == 2.0
     assert settings["personal"]["norm"] == "l2"
     about = co.verify(result.certificate, result.model, RUNS["personal-l2"][1]).about
-    written = " ".join([about, *(part for row in problem_facts(result) for part in row)])
+    written = " ".join([about, *(part for row in problem_rows(result) for part in row)])
     assert "l2 ball (radius 2.0)" in about
     assert "log-sum" in written
     assert "l1" not in written

@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse as sp
 
 import coterie as co
-from coterie.data.remote_table import NotHere, RemoteTable, keeping
+from coterie.data.remote_table import NotLocal, RemoteTable, keeping
 from coterie.errors import CoterieError, InvalidData
 from coterie.networks import star
 from coterie.numerics.threads import one_blas_thread
@@ -345,9 +345,9 @@ def test_a_remote_table_tells_its_form_and_has_no_number():
         assert not hasattr(remote, field)
     for value in vars(remote).values():
         assert not isinstance(value, np.ndarray)
-    with pytest.raises(NotHere, match="where its agent lives"):
+    with pytest.raises(NotLocal, match="where its agent lives"):
         remote.digest()
-    with pytest.raises(NotHere, match="where its agent lives"):
+    with pytest.raises(NotLocal, match="where its agent lives"):
         RemoteTable.of(table).read(0)
     assert pickle.loads(pickle.dumps(remote)).fetch().digest() == table.digest()
 

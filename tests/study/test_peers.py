@@ -126,7 +126,7 @@ def test_peers_are_the_embedded_engine_bit_by_bit(tmp_path, method, split, netwo
             replace(t, y=co.survival_labels(np.ceil(9 * np.exp(t.y)), np.arange(t.n) % 3 > 0))
             for t in tables
         ]
-    secure = split == "samples" and not (method != "auto" and METHODS[method].one_speaker)
+    secure = split == "samples" and not (method != "auto" and METHODS[method].one_sender)
     settings = {
         "method": method,
         "split": split,
@@ -826,7 +826,7 @@ def test_the_disclosure_names_the_means(tmp_path, intercept):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_states_what_it_tells(name):
-    statistics, tells = METHODS[name].disclosure, METHODS[name].tells_labels
+    statistics, tells = METHODS[name].disclosure, METHODS[name].discloses_labels
     assert isinstance(statistics, Disclosure)
     assert all((statistics.sent, statistics.learned, statistics.secure))
     # Certificates of a vertical model let everybody compute the labels; a method whose own do not

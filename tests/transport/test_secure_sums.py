@@ -67,7 +67,7 @@ FEW = [
 def every_case():
     """Every method whose rows are apart with every loss it takes."""
     for name, entry in METHODS.items():
-        if entry.split != "samples" or entry.family != "linear" or entry.one_speaker:
+        if entry.split != "samples" or entry.family != "linear" or entry.one_sender:
             continue
         for loss in LOSSES:
             try:
@@ -346,7 +346,7 @@ def test_what_cannot_be_said_is_refused_before_it_is_said(value, words):
 def test_relay_is_refused_and_auto_does_not_choose_it(monkeypatch):
     tables = data("samples", classification=True)
     problem = co.Problem("hinge", "l2", 0.1, intercept=False)
-    with pytest.raises(InvalidProblem, match="one party speaks at a time"):
+    with pytest.raises(InvalidProblem, match="one party sends at a time"):
         co.solve(problem, tables, method="relay", secure_sums=True)
     monkeypatch.setattr(
         METHODS["relay"], "score", classmethod(lambda cls, *given: (1e9, "loudness"))

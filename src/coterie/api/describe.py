@@ -163,7 +163,7 @@ def described_together(wish: Wish, rules: Rules, site: Site) -> Protocol[Descrip
 @discloses("if your policy says per-party: the whole description of your own rows")
 def described_alone(wish: Wish, site: Site) -> str | None:
     """Describe the rows of one party, if it allows that."""
-    if not site.rules.tells_alone(site.data.n):
+    if not site.rules.may_answer_alone(site.data.n):
         return None
     found = own_description(replace(wish, minimum=site.rules.minimum), site)
     return json.dumps(without_nan(found.summary()))

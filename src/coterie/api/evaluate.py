@@ -174,7 +174,7 @@ def scored(model: Any, rules: Rules, site: Site) -> Protocol[Evaluation]:
 )
 def scored_alone(model: Any, site: Site) -> dict[str, float] | None:
     """Compute the scores of one party, if it allows that."""
-    if not site.rules.tells_alone(site.data.n):
+    if not site.rules.may_answer_alone(site.data.n):
         return None
     scores = raw_scores(model, site.data) + model.intercept_
     return headline_scores(alone(measured(model, site.data, scores)))

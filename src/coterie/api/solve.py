@@ -39,7 +39,7 @@ from coterie.run.method_choice import AUTO
 from coterie.run.network import around_a_server, make_network, wants_secure_sums
 from coterie.run.parties import Hosted
 from coterie.run.settings import Algorithm, Limits, Placement, Settings
-from coterie.run.site import NO_RULES, site_of, sites_here
+from coterie.run.site import NO_RULES, local_sites, site_of
 from coterie.run.stopping import checked_limits
 from coterie.run.tables import SPLITS, attach_offset, prepare_tables, split_and_prepare
 from coterie.stats.fitting import Fit, Fitting, Ready
@@ -224,7 +224,7 @@ def fit_together(operation: Fitting[T], data: Any, offset: Any = None) -> tuple[
     split = settings.placement.split
     recipes = settings.prepare
     runner = find_engine(settings.placement.engine, threads=settings.placement.threads)
-    settings = settings.but(progress=runner.speaks and shows_lines(settings.progress))
+    settings = settings.but(progress=runner.writes_output and shows_lines(settings.progress))
     if recipes is not None:
         check_problem(problem, split)
         if isinstance(data, Rows):
@@ -237,7 +237,7 @@ def fit_together(operation: Fitting[T], data: Any, offset: Any = None) -> tuple[
     elsewhere = runner.hosting(data, agents)
     if elsewhere is None:
         with runner.cores(), runner.held():
-            tables = _tables_here(problem, data, settings, runner)
+            tables = _local_tables(problem, data, settings, runner)
             return _run(operation, tables)
     host, sources = elsewhere
     with runner.cores(), host.held():
@@ -279,11 +279,11 @@ class _Tables:
     prepared: Preparing[Hosted] | None
 
 
-def _tables_here(problem: AnyProblem, data: Any, settings: Settings, engine: Engine) -> _Tables:
+def _local_tables(problem: AnyProblem, data: Any, settings: Settings, engine: Engine) -> _Tables:
     placement = settings.placement
     if settings.prepare is not None:
         ready = prepare_locally(data, problem, settings, engine)
-        held = [site.data for site in sites_here(ready.parties.sites)]
+        held = [site.data for site in local_sites(ready.parties.sites)]
         tables, classes = prepare_tables(held, problem, placement.split)
         return _Tables(tables, classes, engine, ready)
     with stage_watch(settings.progress):
@@ -306,13 +306,15 @@ def _tables_elsewhere(
     return _Tables(found.tables, found.classes, engine, found.prepared)
 
 
-def ready_here(problem: AnyProblem, tables: Sequence[Table], settings: Settings) -> Ready[Hosted]:
+def ready_locally(
+    problem: AnyProblem, tables: Sequence[Table], settings: Settings
+) -> Ready[Hosted]:
     """Check these tables once, for several fits of problems of this kind."""
     settings = _checked(problem, settings)
     placement = settings.placement
     engine = find_engine(placement.engine, threads=placement.threads)
     with engine.cores():
-        given = _tables_here(problem, list(tables), settings, engine)
+        given = _local_tables(problem, list(tables), settings, engine)
     return _ready(Fit(problem, settings), given)
 
 

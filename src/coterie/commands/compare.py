@@ -67,7 +67,7 @@ def compare(
     if not results:
         reasons = " ".join(dict.fromkeys(refused.values()))
         raise InvalidProblem(f"no method can solve this problem: {reasons}")
-    if question.engine.speaks:
+    if question.engine.writes_output:
         _save(results, timings, output, figures)
         page = co.report.write_comparison(results, output / "report.html", timings)
         show_comparison(results, refused, page, as_json, timings)

@@ -54,7 +54,7 @@ def crosstab(
     found = co.crosstab(
         list(data), rows, columns, minimum=minimum, engine=runner, secure_sums=secure_sums
     )
-    if runner.speaks:
+    if runner.writes_output:
         _show(found, output, {"output": text_or_none(output)}, as_json)
 
 

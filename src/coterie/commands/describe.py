@@ -78,7 +78,7 @@ def describe(
         engine=runner,
         secure_sums=secure_sums,
     )
-    if runner.speaks:
+    if runner.writes_output:
         _show(found, output, {"output": text_or_none(output)}, as_json)
 
 

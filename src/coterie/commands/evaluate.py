@@ -110,7 +110,7 @@ def evaluate(
         split=split,
         same_order=by_position,
     )
-    if runner.speaks:
+    if runner.writes_output:
         _show(found, output, {**found.summary(), "output": text_or_none(output)}, as_json)
 
 

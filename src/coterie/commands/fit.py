@@ -121,7 +121,7 @@ def fit(
         scores = _evaluated(question, found.result, held_out)
         which = _held_out_rows(question, given)
         found = replace(found, evaluation=replace(scores, held_out=which))
-    if question.engine.speaks:
+    if question.engine.writes_output:
         _write(question, found, output, figures, as_json)
         if found.refusal is not None:
             raise found.refusal

@@ -54,7 +54,7 @@ def path(
     if as_json:
         progress = False
     found = question.path(chosen, cv, rule, method=method, checkpoint=checkpoint, progress=progress)
-    if question.engine.speaks:
+    if question.engine.writes_output:
         _write(found, output, figures, as_json)
     raise typer.Exit(max(result.status.exit_code for result in found.results))
 

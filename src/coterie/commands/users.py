@@ -177,7 +177,7 @@ def users(
         )
         settings = settings.but(tol=tol, max_rounds=max_rounds, progress=progress)
         answer = _fitted(Asked.of(settings, numbers, options, cv), rows)
-        if not runner.speaks:
+        if not runner.writes_output:
             raise typer.Exit(answer.exit_code)
         answer = answer.saved(save)
     found = accuracy_by_user(answer.model, answer.train, answer.test, unknown=unknown)

@@ -250,10 +250,10 @@ def _from_share(which: dict[str, Any], document: co.Certificate, parts: Any) -> 
     certified = [participant.rows for participant in document.participants]
     rows = [table.n for table in given]
     if split == "features":
-        all_here = certified[0] == rows[0]
+        has_all_rows = certified[0] == rows[0]
     else:
-        all_here = sum(certified) == sum(rows)
-    if all_here:
+        has_all_rows = sum(certified) == sum(rows)
+    if has_all_rows:
         return parts, None
     kept, held = co.data.hold_out(given, which["share"], by=split, seed=which["seed"])
     if isinstance(parts, list):

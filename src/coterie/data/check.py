@@ -101,7 +101,9 @@ def validated_all(
         raise UnknownName("split", split, SPLITS)
     if not tables:
         raise InvalidData("there are no parties. Give at least one.")
-    checked = [validated(table, classification=classification) for table in told_apart(tables)]
+    checked = [
+        validated(table, classification=classification) for table in with_distinct_names(tables)
+    ]
     shape = common_shape(checked_together(checked, split))
     return [in_common_shape(table, shape, split) for table in checked]
 
@@ -524,11 +526,11 @@ def _in_double_precision(table: Table, values: npt.NDArray[Any], noun: str) -> F
 # -- all parties -----------------------------------------------------------------------------------
 
 
-def told_apart(tables: Sequence[Table]) -> list[Table]:
+def with_distinct_names(tables: Sequence[Table]) -> list[Table]:
     """Add a number to the names of parties with the same name, so that errors can tell them
     apart.
     """
-    names = names_told_apart([table.name for table in tables])
+    names = distinct_names([table.name for table in tables])
     renamed = []
     for table, name in zip(tables, names, strict=True):
         if table.name != name:
@@ -537,7 +539,7 @@ def told_apart(tables: Sequence[Table]) -> list[Table]:
     return renamed
 
 
-def names_told_apart(names: Sequence[str]) -> list[str]:
+def distinct_names(names: Sequence[str]) -> list[str]:
     """Add its number to each name that occurs several times."""
     times = Counter(names)
     found = []

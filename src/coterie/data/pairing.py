@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from coterie.data.check import told_apart
+from coterie.data.check import with_distinct_names
 from coterie.data.summary import TableSummary
 from coterie.data.table import Table
 from coterie.errors import InvalidData
@@ -23,7 +23,7 @@ def paired(tables: Sequence[Table], same_order: bool) -> list[Table]:
 
     `same_order` says that all parties list the same rows in the same order.
     """
-    cards = [TableSummary.of(table) for table in told_apart(tables)]
+    cards = [TableSummary.of(table) for table in with_distinct_names(tables)]
     refuse_unpaired(cards, same_order)
     return [replace(table, roles=None) for table in tables]
 

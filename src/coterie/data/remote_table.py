@@ -42,7 +42,7 @@ def keep(place: Hashable, key: Hashable, make: Callable[[], T]) -> T:
     return found
 
 
-class NotHere(RuntimeError):
+class NotLocal(RuntimeError):
     """Code asked this process for something of a table that is at a worker."""
 
     def __init__(self, asked: str):
@@ -57,7 +57,7 @@ class NoSource:
     """The source in the form of a table, which travels without the table."""
 
     def __call__(self) -> Table:
-        raise NotHere("a table")
+        raise NotLocal("a table")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -152,7 +152,7 @@ class RemoteTable:
     def digest(self) -> str:
         """The digest of the real table."""
         if not self.known_digest:
-            raise NotHere("a digest")
+            raise NotLocal("a digest")
         return self.known_digest
 
 

@@ -131,7 +131,7 @@ class Engine(ABC):
         return [question() for question in questions]
 
     @property
-    def speaks(self) -> bool:
+    def writes_output(self) -> bool:
         """Whether this process prints and writes files; where all processes run the same script,
         only one of them.
         """

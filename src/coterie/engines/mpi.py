@@ -84,7 +84,7 @@ class Mpi(Engine):
         return None
 
     @property
-    def speaks(self) -> bool:
+    def writes_output(self) -> bool:
         """Only rank 0 prints and writes."""
         return bool(_world().rank == 0)
 

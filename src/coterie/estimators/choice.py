@@ -11,7 +11,7 @@ from typing import Any
 import numpy.typing as npt
 
 from coterie.api.result import Result
-from coterie.api.solve import fit, ready_here
+from coterie.api.solve import fit, ready_locally
 from coterie.data import Table
 from coterie.numerics.arrays import whole_number
 from coterie.problems.personal.problem import Personal
@@ -72,7 +72,7 @@ class TablesOfKinds:
         """The users, ready for a fit of this problem, with the graph that the settings name."""
         kind = problem.kind.name
         if kind not in self._ready:
-            self._ready[kind] = ready_here(problem, self.tables, settings)
+            self._ready[kind] = ready_locally(problem, self.tables, settings)
         graph = make_network(settings.network, "users", len(self.tables), settings.seed)
         return replace(self._ready[kind], graph=graph)
 

@@ -48,7 +48,7 @@ class Method(Stateful[S], ABC, Generic[S, Q]):
     """One line for tables and `--help`."""
     disclosure: ClassVar[Disclosure]
     """The disclosure by its messages."""
-    tells_labels: ClassVar[bool]
+    discloses_labels: ClassVar[bool]
     """Whether parties without labels can compute them from its messages, or from its certificates.
     """
 
@@ -73,7 +73,7 @@ class Method(Stateful[S], ABC, Generic[S, Q]):
     """Whether parties send their columns in any form. The policy of a party has to allow that by
     name.
     """
-    one_speaker: ClassVar[bool] = False
+    one_sender: ClassVar[bool] = False
     """Whether in some rounds only one agent sends, so that a sum is its message."""
     keeps_sums: ClassVar[bool] = False
     """Whether other penalties on the same data need no further rounds, as on a path."""

@@ -134,7 +134,7 @@ Answers = Callable[[Sequence[Callable[[], float]]], list[float]]
 """The answers to one question for each agent, computed where its data is: `Parties.answers`."""
 
 
-def answered_here(questions: Sequence[Callable[[], float]]) -> list[float]:
+def answered_locally(questions: Sequence[Callable[[], float]]) -> list[float]:
     """The answers of agents whose data is in this process."""
     return [question() for question in questions]
 
@@ -143,7 +143,7 @@ def points_of(
     model: Any,
     members: Sequence[AgentForm[AnyProblem]],
     witness: Sequence[FloatArray] | None = None,
-    answers: Answers = answered_here,
+    answers: Answers = answered_locally,
 ) -> list[Point]:
     """The point of each agent for that model and these dual variables, which must belong to these
     agents.

@@ -25,7 +25,7 @@ from coterie.report.html import (
 from coterie.report.page import foot, parties_of, status_mark
 from coterie.report.sections.bill import elsewhere
 from coterie.report.sections.progress import AXES
-from coterie.report.sections.settings import problem_facts
+from coterie.report.sections.settings import problem_rows
 from coterie.report.winners import MEASURES, Timings, winners, written
 from coterie.report.words import number, text
 
@@ -193,7 +193,7 @@ def _elsewhere(results: Mapping[str, Result]) -> str:
 def _settings(first: Result) -> str:
     settings = first.certificate.settings
     shared = (
-        *problem_facts(first),
+        *problem_rows(first),
         ("Split by", text(settings["split"])),
         ("Network", text(settings["network"])),
         ("Seed", text(settings["seed"])),

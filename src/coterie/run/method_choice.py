@@ -23,7 +23,7 @@ from coterie.run.switching import Candidate, Switching
 
 AUTO = Algorithm.method
 ROWS = ("samples", "linear", False)
-"""Split, family and `one_speaker` of the methods that "auto" may change."""
+"""Split, family and `one_sender` of the methods that "auto" may change."""
 Entries = dict[str, type[Method[Any, Any]]]
 """Methods by name."""
 Liked = dict[str, tuple[float, str]]
@@ -99,7 +99,7 @@ class MethodChoice:
         able = {name: one for name, one in allowed.items() if self._accepts(one)} or allowed
         if not self.known.secure_sums:
             return able
-        return {name: one for name, one in able.items() if not one.one_speaker}
+        return {name: one for name, one in able.items() if not one.one_sender}
 
     def _scores(self, able: Entries) -> Liked:
         """The scores of the methods that suit the problem."""
@@ -177,9 +177,9 @@ class MethodChoice:
                 f"{problem.kind.report.words(problem)} asks for a {problem.kind.name} one. For it: "
                 f"{others}."
             )
-        if self.known.secure_sums and chosen.one_speaker:
+        if self.known.secure_sums and chosen.one_sender:
             raise InvalidProblem(
-                f"in {chosen.name!r} one party speaks at a time, so that a secure sum would be "
+                f"in {chosen.name!r} one party sends at a time, so that a secure sum would be "
                 "that party's message. Use another method, or leave secure sums out."
             )
 
@@ -303,4 +303,4 @@ def _is_for_rows(method: Method[Any, Any] | type[Method[Any, Any]]) -> bool:
     """Whether "auto" may change the method. If one agent sends at a time, costs count its rounds in
     another way.
     """
-    return (method.split, method.family, method.one_speaker) == ROWS
+    return (method.split, method.family, method.one_sender) == ROWS

@@ -25,7 +25,7 @@ import msgspec
 
 from coterie.data import Table
 from coterie.data import split as split_table
-from coterie.data.check import names_told_apart, told_apart
+from coterie.data.check import distinct_names, with_distinct_names
 from coterie.data.keys import noted
 from coterie.data.pairing import refuse_unpaired
 from coterie.data.preparation.prepared import Prepared
@@ -436,14 +436,14 @@ def hosted(
     elsewhere = runner.hosting(data, meeting.agents)
     if elsewhere is None:
         with runner.held():
-            yield meet_here(operation, runner, data, meeting)
+            yield meet_locally(operation, runner, data, meeting)
     else:
         runner, sources = elsewhere
         with runner.held():
             yield meet_elsewhere(operation, runner, sources, meeting)
 
 
-def meet_here(operation: AnyOperation, engine: Engine, data: Any, meeting: Meeting) -> Hosted:
+def meet_locally(operation: AnyOperation, engine: Engine, data: Any, meeting: Meeting) -> Hosted:
     """Return the parties of data in this process.
 
     Data in one piece is checked in one piece, and then split.
@@ -456,7 +456,7 @@ def meet_here(operation: AnyOperation, engine: Engine, data: Any, meeting: Meeti
             "warn": meeting.warn,
         }
         given = gather(data, split, meeting.agents, meeting.seed, **how)
-        tables = [operation.alone(table) for table in told_apart(given)]
+        tables = [operation.alone(table) for table in with_distinct_names(given)]
     else:
         whole, parts = in_one_piece(data, split, meeting.agents, meeting.pieces, prepare)
         whole = looked_at([whole], split)[0] if meeting.warn else whole
@@ -493,7 +493,7 @@ def _met(
         for index, table in enumerate(tables)
     ]
     cards = _asked(engine, sites, _card)
-    names = names_told_apart([card.name for card in cards])
+    names = distinct_names([card.name for card in cards])
     cards = [
         msgspec.structs.replace(card, name=name) for card, name in zip(cards, names, strict=True)
     ]

@@ -196,7 +196,7 @@ def introduced(agents: Sequence[F], transport: Transport, purpose: str, **more: 
     """
     agents = [_evened(agent) for agent in agents]
     form_batches(agents)
-    batches = batches_of(_here(agents), ())
+    batches = batches_of(_local_agents(agents), ())
     if batches is None:
         statistics = transport.take(introduce, [(agent,) for agent in agents], purpose)
     else:
@@ -205,7 +205,7 @@ def introduced(agents: Sequence[F], transport: Transport, purpose: str, **more: 
         replace(agent, statistics=known, **more)
         for agent, known in zip(agents, statistics, strict=True)
     ]
-    if batches is not None and changes_rows(_here(agents)[0]):
+    if batches is not None and changes_rows(_local_agents(agents)[0]):
         form_batches(agents)
     return agents
 
@@ -218,7 +218,7 @@ def _evened(agent: F) -> F:
     return evened
 
 
-def _here(agents: Sequence[AgentForm[AnyProblem]]) -> list[Agent[AnyProblem]]:
+def _local_agents(agents: Sequence[AgentForm[AnyProblem]]) -> list[Agent[AnyProblem]]:
     """The agents whose tables are here: none, if each collective is a job of its own."""
     return [agent for agent in agents if isinstance(agent, Agent)]
 
@@ -315,13 +315,13 @@ class RunLoop:
 
     def _go_on_with(self, steps: Steps) -> None:
         self.steps = steps
-        here = _here(self.agents)
+        local = _local_agents(self.agents)
         self.batches = None
         own = None
-        if here:
-            own = steps.together(here[0])
+        if local:
+            own = steps.together(local[0])
         if own is not None:
-            self.batches = batches_of(here, own)
+            self.batches = batches_of(local, own)
 
     def _lowered(self, points: Sequence[Point] | None) -> list[Point] | None:
         """These points with the intercepts that belong to the lowered labels."""
@@ -391,7 +391,7 @@ class RunLoop:
         self.t += 1
         if self.asynchronous:
             self.states = self.transport.gossip(
-                _here(self.agents), list(self.states), self.steps, self.t
+                _local_agents(self.agents), list(self.states), self.steps, self.t
             )
         else:
             self.states = self._round_taken()
@@ -406,7 +406,7 @@ class RunLoop:
         first = self.t
         span = first, min(self.next_certificate, self.limits.max_rounds, self._affordable_end())
         self.states, self.t = self.transport.roam(
-            _here(self.agents), list(self.states), self.steps, span, self._stop_reason
+            _local_agents(self.agents), list(self.states), self.steps, span, self._stop_reason
         )
         for _ in range(self.t - first):
             self.bill.end_round()

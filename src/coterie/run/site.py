@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coterie.data import Table
-from coterie.data.remote_table import AnyTable, NotHere
+from coterie.data.remote_table import AnyTable, NotLocal
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Rules:
     page: float = math.inf
     """The most numbers that the pages allow to which the parties agreed."""
 
-    def tells_alone(self, rows: int) -> bool:
+    def may_answer_alone(self, rows: int) -> bool:
         """Whether a party with this number of rows sends summaries of them alone."""
         return self.per_party and rows >= max(self.least, 1)
 
@@ -69,11 +69,11 @@ def site_of(index: int, count: int, table: AnyTable, **known: Any) -> SiteForm:
     return SiteForm(index, count, table, **known)
 
 
-def sites_here(sites: Sequence[SiteForm]) -> list[Site]:
+def local_sites(sites: Sequence[SiteForm]) -> list[Site]:
     """The same parties, for code that runs only where all their tables are."""
     found = []
     for site in sites:
         if not isinstance(site, Site):
-            raise NotHere(f"the table of party {site.data.name!r}")
+            raise NotLocal(f"the table of party {site.data.name!r}")
         found.append(site)
     return found

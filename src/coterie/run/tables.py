@@ -13,7 +13,13 @@ import numpy as np
 
 from coterie.data import Table, read, validated
 from coterie.data import split as split_table
-from coterie.data.check import ClassCounts, Counted, checked_together, counted_labels, told_apart
+from coterie.data.check import (
+    ClassCounts,
+    Counted,
+    checked_together,
+    counted_labels,
+    with_distinct_names,
+)
 from coterie.data.digests import begin_to_compile
 from coterie.data.keys import all_noted, warn_caller
 from coterie.data.pairing import paired
@@ -210,7 +216,7 @@ def prepare_tables(
         raise InvalidData("there are no parties. Give at least one.")
     problem.kind.data.check_split(problem, split)
     stay = problem.kind.data.on_device(split, tensors) and can_stay(tables)
-    checked = [checked_alone(table, problem, stay) for table in told_apart(tables)]
+    checked = [checked_alone(table, problem, stay) for table in with_distinct_names(tables)]
     cards = checked_together(checked, split)
     classes = classes_of(
         problem, [card.name for card in cards], partial(map, counted_labels, checked)

@@ -25,13 +25,13 @@ from coterie.run.collectives import Protocol
 from coterie.run.groups import Part, pooled, released
 from coterie.run.site import Site
 
-MOST_HERE, MOST_COLUMNS, LONGEST = 10_000, 1_000, 1_000
+MOST_OWN, MOST_COLUMNS, LONGEST = 10_000, 1_000, 1_000
 """Largest number of categories of a column at one party, of columns that they become, and of bytes
 of a name.
 """
 CHUNK, LENGTH = 6, 2
 """Bytes in one number, which is exact in a `Sum` as a whole number; and bytes of a length."""
-MOST_NUMBERS = MOST_HERE * (LONGEST + LENGTH) // CHUNK
+MOST_NUMBERS = MOST_OWN * (LONGEST + LENGTH) // CHUNK
 """Largest number of numbers that the names of one party take."""
 
 Category = str | float | None
@@ -223,6 +223,6 @@ def _unpacked(numbers: FloatArray) -> list[bytes]:
         start = end
     if start > len(content) or len(content) - start >= CHUNK or any(content[start:]):
         raise ProtocolError("a party sent impossible sizes of categories.")
-    if any(len(name) > LONGEST for name in names) or len(names) > MOST_HERE:
+    if any(len(name) > LONGEST for name in names) or len(names) > MOST_OWN:
         raise ProtocolError("a party sent impossible sizes of categories.")
     return names

@@ -28,11 +28,11 @@ from coterie.run.parties import (
     Operation,
     Parties,
     hosted,
-    meet_here,
+    meet_locally,
 )
 from coterie.run.settings import Settings
 from coterie.run.site import NO_RULES, Site
-from coterie.stats.categories import MOST_HERE
+from coterie.stats.categories import MOST_OWN
 from coterie.stats.preparation import fitted
 
 P = TypeVar("P", bound=Parties)
@@ -125,7 +125,7 @@ def prepare_locally(
     """
     asked = Prepare(settings.prepare, settings.placement.split)
     meeting = Meeting.of(settings, problem.kind.data.pieces)
-    parties = meet_here(asked, engine, data, meeting)
+    parties = meet_locally(asked, engine, data, meeting)
     return asked.together(replace(parties, engine=find_engine("local")))
 
 
@@ -172,7 +172,7 @@ def _check_categories(party: str, column: str, cells: Cells) -> None:
         different = len(np.unique(cells.values))
     else:
         different = len(cells.texts)
-    if different > MOST_HERE:
+    if different > MOST_OWN:
         raise party_error(
             party,
             f"column {column!r} has {different} different values, too many for one-hot. Leave it "

@@ -25,7 +25,7 @@ from coterie.problems.problem import AnyProblem
 from coterie.run.bill import Cost
 from coterie.run.parties import Parties
 from coterie.run.settings import Settings
-from coterie.run.site import Site, sites_here
+from coterie.run.site import Site, local_sites
 from coterie.stats.choosing import (
     FOLDS,
     LINEAR,
@@ -117,7 +117,7 @@ class Users:
     @property
     def tables(self) -> list[Table]:
         """The tables of the users that are here."""
-        return [site.data for site in sites_here(self.ready.parties.sites)]
+        return [site.data for site in local_sites(self.ready.parties.sites)]
 
     @property
     def cost(self) -> Cost:
@@ -149,7 +149,7 @@ class Users:
         key = problem.kind.name, fold
         ready = self.find_ready(problem, settings)
         if key not in self._parts:
-            sites = sites_here(ready.parties.sites)
+            sites = local_sites(ready.parties.sites)
             held = [only(site.data, self._folds_of(site), fold) for site in sites]
             places = np.repeat(np.arange(len(held)), [table.n for table in held])
             users = np.array([site.data.name for site in sites])[places]
@@ -172,7 +172,7 @@ class Users:
         if classes is not None:
             codes = np.array([-1.0, 1.0])
         enough = np.zeros((self.folds, len(codes)))
-        for site in sites_here(self.ready.parties.sites):
+        for site in local_sites(self.ready.parties.sites):
             y = None if classes is None else site.data.y
             counts = counts_by_fold(y, self._folds_of(site), self.folds, codes)
             enough += leaves_enough(counts, site.rules.minimum)

@@ -241,11 +241,13 @@ def candidates(study: Study) -> dict[str, type[Method]]:
         name: one
         for name, one in METHODS.items()
         if (one.split, one.family) == (study.split, problem.kind.name)
-        and not (study.has_secure_sums and one.one_speaker)
+        and not (study.has_secure_sums and one.one_sender)
         and _may_be_chosen(one, problem, study)
     }
     return {
-        name: one for name, one in fitting.items() if study.labels_shared or not one.tells_labels
+        name: one
+        for name, one in fitting.items()
+        if study.labels_shared or not one.discloses_labels
     } or fitting
 
 
@@ -281,7 +283,7 @@ def check_labels(study: Study) -> None:
 
     A study allows it with `labels-shared = true`.
     """
-    telling = [name for name, one in candidates(study).items() if one.tells_labels]
+    telling = [name for name, one in candidates(study).items() if one.discloses_labels]
     if telling and not study.labels_shared:
         raise InvalidInput(
             f"{' and '.join(filter(None, [', '.join(telling[:-1]), telling[-1]]))}: from the "

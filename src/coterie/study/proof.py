@@ -52,7 +52,7 @@ from coterie.data import Table
 from coterie.errors import CorruptFile, CoterieError, InvalidInput
 from coterie.methods import METHODS
 from coterie.numerics.arrays import digest
-from coterie.problems import answered_here, own_numbers, points_of
+from coterie.problems import answered_locally, own_numbers, points_of
 from coterie.problems.models import load_model
 from coterie.problems.parts.data import Classes
 from coterie.problems.problem import AnyProblem
@@ -283,7 +283,7 @@ def _unproven(model: Any, agent: Agent[AnyProblem]) -> list[str]:
     """Objections to parts of the model that no proof covers."""
     models, own = model.problem.kind.models, []
     if not models.settles and models.has_own_number(agent):
-        own = own_numbers([agent], models.points(model, [agent]), answered_here)
+        own = own_numbers([agent], models.points(model, [agent]), answered_locally)
     return [*models.unproven(model, [agent], own)]
 
 

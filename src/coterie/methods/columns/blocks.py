@@ -114,7 +114,7 @@ class Blocks(Lbfgs):
         before=lambda case: None,
         setup="each party's number of hops to the label party; a public key of the label party",
     )
-    tells_labels: ClassVar[bool] = False
+    discloses_labels: ClassVar[bool] = False
     moves_columns: ClassVar[bool] = True
     first_look: ClassVar[int] = 1
 

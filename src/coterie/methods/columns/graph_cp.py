@@ -149,7 +149,7 @@ class GraphCP(Method[State | PaperState, Rows]):
         sometimes=lambda case: (1, 5),
         before=lambda case: (4, case.parties + 1 + 2 * case.rows),
     )
-    tells_labels: ClassVar[bool] = True
+    discloses_labels: ClassVar[bool] = True
 
     variant: Literal["improved", "paper"] = "improved"
     iterate: Literal["last", "average"] = "last"

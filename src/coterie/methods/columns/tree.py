@@ -107,7 +107,7 @@ class Tree(Method[State, Rows]):
         most=lambda case: (2, 2 * case.rows + 3),
         before=lambda case: _most_before(case),
     )
-    tells_labels: ClassVar[bool] = True
+    discloses_labels: ClassVar[bool] = True
 
     @classmethod
     def score(

@@ -76,7 +76,7 @@ class Relay(Method[State, Rows]):
         "intercept"
     )
     first_look: ClassVar[int] = 192
-    one_speaker: ClassVar[bool] = True
+    one_sender: ClassVar[bool] = True
     disclosure: ClassVar[Disclosure] = Disclosure(
         sent=(
             "the change of the model by your rows, one number per column; it is not added to that "
@@ -89,7 +89,7 @@ class Relay(Method[State, Rows]):
         most=a_number_per_column,
         before=a_number_per_column,
     )
-    tells_labels: ClassVar[bool] = False
+    discloses_labels: ClassVar[bool] = False
 
     @classmethod
     def score(

@@ -143,7 +143,7 @@ class PrimalDual(Method[State, Rows]):
     disclosure: ClassVar[Disclosure] = replace(
         WEIGHTED_ROWS, sometimes=lambda case: (1, 1), before=most_of_largest
     )
-    tells_labels: ClassVar[bool] = False
+    discloses_labels: ClassVar[bool] = False
 
     inner_tolerance: Auto = "auto"
     """The tolerance of local problems; "auto" is rough at first and summable over the rounds

@@ -157,7 +157,7 @@ class _Family(Method[S, Rows]):
         most=lambda case: (case.rows, case.rows),
         before=lambda case: _most_before(case),
     )
-    tells_labels: ClassVar[bool] = True
+    discloses_labels: ClassVar[bool] = True
 
     step: float | Literal["auto"] = "auto"
     """μ; "auto" is a safe step size, from the norms of the rows and of the blocks of columns."""

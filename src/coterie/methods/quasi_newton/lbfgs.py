@@ -119,7 +119,7 @@ class Lbfgs(QuasiNewton[ColumnsState]):
         most=lambda case: _most(case),
         before=lambda case: (2, 2 * case.rows + 1),
     )
-    tells_labels: ClassVar[bool] = True
+    discloses_labels: ClassVar[bool] = True
     first_look: ClassVar[int] = 4
 
     @classmethod

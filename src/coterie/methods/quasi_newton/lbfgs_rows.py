@@ -63,7 +63,7 @@ class LbfgsRows(QuasiNewton[State]):
         sometimes=lambda case: _sometimes(case),
         before=lambda case: (2, 3 * case.width + 4),
     )
-    tells_labels: ClassVar[bool] = False
+    discloses_labels: ClassVar[bool] = False
 
     @classmethod
     def outlook(cls, problem: Problem, sizes: Sizes) -> Outlook | None:

@@ -66,7 +66,7 @@ class Gram(Method[State, Rows]):
     )
     keeps_sums: ClassVar[bool] = True
     tensors: ClassVar[bool] = True
-    tells_labels: ClassVar[bool] = False
+    discloses_labels: ClassVar[bool] = False
     first_look: ClassVar[int] = 1
 
     @classmethod

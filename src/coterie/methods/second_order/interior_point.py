@@ -183,7 +183,7 @@ class InteriorPoint(Method[State, Rows]):
         most=lambda case: _most(case),
         sometimes=lambda case: _sometimes(case),
     )
-    tells_labels: ClassVar[bool] = False
+    discloses_labels: ClassVar[bool] = False
 
     @classmethod
     def outlook(cls, problem: Problem, sizes: Sizes) -> Outlook | None:

@@ -85,7 +85,7 @@ class ProximalNewton(Method[State]):
 
     split: ClassVar[str] = "samples"
     first_look: ClassVar[int] = 1
-    tells_labels: ClassVar[bool] = False
+    discloses_labels: ClassVar[bool] = False
     memory: ClassVar[type | None] = None
     """The class of the oracle's memory."""
 

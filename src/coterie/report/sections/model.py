@@ -20,7 +20,7 @@ ORDER = 50
 
 def render(result: Result) -> str:
     """The model: its figure, its notes, and its largest numbers as a table."""
-    statistics = definitions(_facts(result))
+    statistics = definitions(_statistics_rows(result))
     shown = shown_of(result)
     if shown is None:
         return section("The model", "", statistics, id="model")
@@ -42,7 +42,7 @@ def render(result: Result) -> str:
     )
 
 
-def _facts(result: Result) -> Iterator[tuple[str, str]]:
+def _statistics_rows(result: Result) -> Iterator[tuple[str, str]]:
     model: Any = result.model
     kind = kind_of(model)
     if kind is None:

@@ -25,7 +25,7 @@ def render(result: Result) -> str:
         for name, value in settings["limits"].items()
         if value is not None
     ]
-    known = problem_facts(result)
+    known = problem_rows(result)
     if settings.get("prepare"):
         preparation = Preparation.from_settings(settings["prepare"])
         known.append(("Preparation", text(_recipes(preparation))))
@@ -73,7 +73,7 @@ def _recipes(preparation: Preparation) -> str:
     return "; ".join(written)
 
 
-def problem_facts(result: Result) -> list[tuple[str, str]]:
+def problem_rows(result: Result) -> list[tuple[str, str]]:
     """The parts of the problem: headings and their contents."""
     family = result.model.problem.kind
     return [

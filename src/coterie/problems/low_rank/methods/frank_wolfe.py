@@ -112,7 +112,7 @@ class FrankWolfe(Method[State, Problem[Task]]):
 
     split: ClassVar[str] = "samples"
     family: ClassVar[str] = "low-rank"
-    tells_labels: ClassVar[bool] = False
+    discloses_labels: ClassVar[bool] = False
 
     step: str = "auto"
     """"classic" is 2/(t + 2), "search" an exact line search; "auto" is as published: "search"

@@ -138,7 +138,7 @@ class DfwSubspace(Method[State, Problem[Task]]):
         secure=TOTALS,
         most=lambda case: _most(case),
     )
-    tells_labels: ClassVar[bool] = False
+    discloses_labels: ClassVar[bool] = False
 
     power: Power = 1
     """K(t), as for dfw-trace."""

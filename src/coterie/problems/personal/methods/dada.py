@@ -128,7 +128,7 @@ class Dada(Method[State, Personal]):
         ),
         secure=NO_SUMS,
     )
-    tells_labels: ClassVar[bool] = False
+    discloses_labels: ClassVar[bool] = False
 
     step: str = "pairwise"
     """The step on a model: "pairwise", or "frank-wolfe" as published."""

@@ -101,7 +101,7 @@ class Global(Method[GlobalState, Personal]):
         secure=TOTALS,
         most=_numbers_of_global,
     )
-    tells_labels: ClassVar[bool] = False
+    discloses_labels: ClassVar[bool] = False
     uses_network: ClassVar[bool] = False
 
     def check(self, problem: Personal, network: Network) -> None:

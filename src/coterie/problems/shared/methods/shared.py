@@ -71,7 +71,7 @@ class SharedQuasiNewton(QuasiNewton[State]):
         sometimes=lambda case: searched_rows.most_of_searched_step(case.width, STEPS),
         before=lambda case: (1, 2 * case.width + 1),
     )
-    tells_labels: ClassVar[bool] = False
+    discloses_labels: ClassVar[bool] = False
     uses_network: ClassVar[bool] = False
 
     @classmethod
