@@ -154,7 +154,7 @@ def _epochs(arguments: Any, X: Any, labels: Any, m: int, device: str, wait: Any)
             information.times_transposed(u),
         ),
         "  of which X u": lambda: information.backend.product(
-            information.X, information.backend.here(u)
+            information.X, information.backend.converted(u)
         ),
         "update and softmax": lambda: information.move(0.0, -30.0, u, v),
     }

@@ -48,7 +48,7 @@ class NumpyBackend:
     def __init__(self, X: Any):
         self.dtype: np.dtype[Any] = X.dtype
 
-    def here(self, v: FloatArray) -> Any:
+    def converted(self, v: FloatArray) -> Any:
         """Return v in the precision of the large arrays."""
         return np.asarray(v, self.dtype)
 
@@ -154,10 +154,10 @@ class NumpyBackend:
             block += np.multiply.outer((gamma * scale) * x[rows], v)
             _softmax(_raised(block, b), P[rows])
 
-    def scores(self, A: Any, P: Any, image: Any, right: Any, b: Any = None) -> None:
-        """A ← image rightᵀ, and P ← softmax of the rows of A + 1bᵀ."""
+    def scores(self, A: Any, P: Any, projected: Any, right: Any, b: Any = None) -> None:
+        """A ← projected rightᵀ, and P ← softmax of the rows of A + 1bᵀ."""
         for rows in _row_blocks(*A.shape):
-            np.matmul(image[rows], right.T, out=A[rows])
+            np.matmul(projected[rows], right.T, out=A[rows])
             _softmax(_raised(A[rows], b), P[rows])
 
     def probabilities(self, A: Any, P: Any, b: Any) -> None:
@@ -257,7 +257,7 @@ class TorchBackend:
         self.fast = X.device.type == "cuda"
         self._sorted: tuple[Any, Any, Any] | None = None
 
-    def here(self, v: Any) -> Any:
+    def converted(self, v: Any) -> Any:
         """Return v on the device of the large arrays, in the precision of sums."""
         if not is_tensor(v):
             v = self.torch.from_numpy(np.array(v))
@@ -387,8 +387,8 @@ class TorchBackend:
         A.mul_(1.0 - gamma).addr_(x, v, alpha=gamma * scale)
         self.probabilities(A, P, b)
 
-    def scores(self, A: Any, P: Any, image: Any, right: Any, b: Any = None) -> None:
-        self.torch.matmul(image, right.T, out=A)
+    def scores(self, A: Any, P: Any, projected: Any, right: Any, b: Any = None) -> None:
+        self.torch.matmul(projected, right.T, out=A)
         self.probabilities(A, P, b)
 
     def probabilities(self, A: Any, P: Any, b: Any) -> None:

@@ -129,14 +129,14 @@ class LocalLoss:
         """The scale of ℓ''."""
         return self._loss.curvature_scale(self.scores, self.y)
 
-    def moved(self, image: FloatArray) -> LocalLoss:
-        """Return the local loss after the scores have changed by `image`."""
-        scores = self.scores + image
+    def moved(self, score_change: FloatArray) -> LocalLoss:
+        """Return the local loss after the scores have changed by `score_change`."""
+        scores = self.scores + score_change
         return LocalLoss(self.w, self._design, self._loss, self.y, self._weights, scores)
 
-    def losses_along(self, image: FloatArray, steps: FloatArray) -> FloatArray:
-        """Return Σ s ℓ after the scores have changed by these multiples of `image`."""
-        return np.array([self.losses_at(self.scores + float(t) * image) for t in steps])
+    def losses_along(self, score_change: FloatArray, steps: FloatArray) -> FloatArray:
+        """Return Σ s ℓ after the scores have changed by these multiples of `score_change`."""
+        return np.array([self.losses_at(self.scores + float(t) * score_change) for t in steps])
 
     def losses_at(self, scores: FloatArray) -> float:
         """Return Σ s ℓ at other scores."""
@@ -185,12 +185,12 @@ class TensorLocalLoss(LocalLoss):
         scale: Step = host(self._on_device.curvature_scale)
         return scale
 
-    def moved(self, image: FloatArray) -> LocalLoss:
-        there = to_device_of(self._on_device.scores, image)
+    def moved(self, score_change: FloatArray) -> LocalLoss:
+        there = to_device_of(self._on_device.scores, score_change)
         return TensorLocalLoss(self.y, self._on_device.moved(there))
 
-    def losses_along(self, image: FloatArray, steps: FloatArray) -> FloatArray:
-        there = to_device_of(self._on_device.scores, image)
+    def losses_along(self, score_change: FloatArray, steps: FloatArray) -> FloatArray:
+        there = to_device_of(self._on_device.scores, score_change)
         return self._on_device.losses_along(there, steps)
 
 
@@ -392,15 +392,15 @@ class Together:
         """The scale of ℓ''."""
         return self.batch.loss.curvature_scale(self.scores, self.y)
 
-    def moved(self, image: FloatArray) -> Together:
-        """Return the local losses after the scores have changed by `image`."""
-        return Together(self.batch, self.w, self._design, self.scores + image)
+    def moved(self, score_change: FloatArray) -> Together:
+        """Return the local losses after the scores have changed by `score_change`."""
+        return Together(self.batch, self.w, self._design, self.scores + score_change)
 
-    def losses_along(self, image: FloatArray, steps: FloatArray) -> FloatArray:
-        """Return Σ ℓ after the scores have changed by these multiples of `image`, a row per
+    def losses_along(self, score_change: FloatArray, steps: FloatArray) -> FloatArray:
+        """Return Σ ℓ after the scores have changed by these multiples of `score_change`, a row per
         agent.
         """
-        return np.array([self.losses_at(self.scores + float(t) * image) for t in steps]).T
+        return np.array([self.losses_at(self.scores + float(t) * score_change) for t in steps]).T
 
     def _of_rows(self, formula: Callable[[FloatArray, FloatArray], FloatArray]) -> FloatArray:
         values = formula(self.scores.reshape(-1), self.y.reshape(-1))

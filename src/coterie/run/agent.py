@@ -214,7 +214,7 @@ class SummaryStatistics:
     """
     lengths: FloatArray | None = None
     """Split by samples, Σ s x² of every column as it is stored."""
-    slope: FloatArray | None = None
+    gradient_at_start: FloatArray | None = None
     """Split by samples, X̃ᵀ(s∘ℓ') where methods start, in the coordinates of `Agent.centred`."""
     means: Means | None = None
     """For low-rank models with an intercept."""

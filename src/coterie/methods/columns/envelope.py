@@ -97,20 +97,21 @@ def next_width(width: float, rounds: int, cost: float, last: float) -> float:
 def step_along(
     agent: Agent,
     scores: FloatArray,
-    image: FloatArray,
+    score_change: FloatArray,
     centre: FloatArray,
     width: float,
     penalty: tuple[float, float],
     most: float,
 ) -> float:
-    """Return the t up to `most` that minimises (1/n) Σ s ℓ(scores + t image) + a t + ½ b t², where
-    the penalty is (a, b); 0 where the line does not lead down.
+    """Return the t up to `most` that minimises (1/n) Σ s ℓ(scores + t score_change) + a t + ½ b t².
+
+    The penalty is (a, b). The result is 0 where the objective does not decrease along the line.
     """
-    weighted = agent.weighted(image) / agent.total
+    weighted = agent.weighted(score_change) / agent.total
     linear, quadratic = penalty
 
     def derivative(t: float) -> float:
-        of_loss = float(gradients(agent, scores + t * image, centre, width) @ weighted)
+        of_loss = float(gradients(agent, scores + t * score_change, centre, width) @ weighted)
         return of_loss + linear + t * quadratic
 
     low = 0.0

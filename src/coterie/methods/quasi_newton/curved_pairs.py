@@ -71,7 +71,7 @@ TRIALS = 2.0 ** np.array([0, -1, -2, -3, -4, -6, -8, -14])
 class CurvedState(State):
     """The memory keeps S and Y, and in SY the part of A that is ∇²f."""
 
-    images: FloatArray = field(default_factory=nothing)
+    score_changes: FloatArray = field(default_factory=nothing)
     """The scores of S on its own rows, a row each."""
     own: FloatArray = field(default_factory=nothing)
     """What this agent has sent of its own X̃ᵀ(s∘ℓ')."""
@@ -79,7 +79,7 @@ class CurvedState(State):
     """What all agents have sent, added up."""
     steepest: float = 0.0
     """‖∇P‖ at the start."""
-    bend: float = 1.0
+    curvature: float = 1.0
     """The guess of the mean of ℓ'' in `base`."""
     softer: float = 1.0
     """γ."""
@@ -115,23 +115,29 @@ def started(agent: Agent, w: FloatArray, sent: FloatArray | None) -> Protocol[Cu
     gradient = gradient_at(agent, w, sent)
     base = with_curvature(guess * _lengths(agent) / n)
     curvatures = agent.weighted(local.curvature)
-    image = agent.centred.forward(-gradient / (base + ridge))
+    score_change = agent.centred.forward(-gradient / (base + ridge))
     received = yield Sum(
-        np.array([local.losses, curvatures.sum(axis=-1), np.vecdot(image, curvatures * image)]).T
+        np.array(
+            [
+                local.losses,
+                curvatures.sum(axis=-1),
+                np.vecdot(score_change, curvatures * score_change),
+            ]
+        ).T
     )
-    losses, bend, along = map(float, received / n)
+    losses, curvature, along = map(float, received / n)
     return CurvedState(
         w,
         gradient,
         Memory.empty(len(w), 0),
         base,
         objective_at(agent, n * losses, w),
-        images=np.empty((*local.y.shape[:-1], 0, local.y.shape[-1])),
+        score_changes=np.empty((*local.y.shape[:-1], 0, local.y.shape[-1])),
         own=local.adjoint,
         sent=sent,
         steepest=float(np.linalg.norm(gradient)),
-        bend=guess,
-        softer=bend / guess or 1.0,
+        curvature=guess,
+        softer=curvature / guess or 1.0,
         along=along,
     )
 
@@ -159,20 +165,24 @@ class Curved(Form):
 
     def search(self, agent: Agent, state: CurvedState, way: Way) -> Protocol[Found]:
         local = agent.at(state.w, agent.centred)
-        image = agent.centred.forward(way.p)
+        score_change = agent.centred.forward(way.p)
         line = Line(state.w, way.p, state.objective, way.steep)
         single = float(np.linalg.norm(state.gradient)) > TUNING.single * state.steepest
-        ways, received, own = yield from _sent(agent, state, local, image, single)
+        ways, received, own = yield from _sent(agent, state, local, score_change, single)
         reply = shared_result(received, _read, agent, state, received, single)
         step_size = 1.0
         objectives = shared_result(received, objectives_at, agent, line, TRIALS, reply.losses)
         if not line.is_some(float(objectives[0])):
             step_size = float(TRIALS[int(np.argmin(objectives))])
         if step_size < 1.0:
-            ways, received, own = yield from _sent(agent, state, local, step_size * image, single)
+            ways, received, own = yield from _sent(
+                agent, state, local, step_size * score_change, single
+            )
             reply = shared_result(received, _read, agent, state, received, single)
-        images = ways[..., max(ways.shape[-2] - self._most, 0) :, :]
-        after = replace(state, images=images, own=own, sent=reply.sent, softer=reply.softer)
+        score_changes = ways[..., max(ways.shape[-2] - self._most, 0) :, :]
+        after = replace(
+            state, score_changes=score_changes, own=own, sent=reply.sent, softer=reply.softer
+        )
         return Found(after, received, step_size, reply.sent, float(reply.losses[0]))
 
     def learned(
@@ -246,17 +256,22 @@ def _solved(matrix: FloatArray, right: FloatArray) -> FloatArray:
 
 
 def _sent(
-    agent: Agent, state: CurvedState, local: LocalLoss | Together, image: FloatArray, single: bool
+    agent: Agent,
+    state: CurvedState,
+    local: LocalLoss | Together,
+    score_change: FloatArray,
+    single: bool,
 ) -> Protocol[tuple[FloatArray, FloatArray, FloatArray]]:
-    """After a step whose scores are `image`: the scores of all steps, the reply, and what the agent
-    has sent of ∇f.
+    """Send the numbers at the model after a step that changes the scores by `score_change`.
+
+    Returns the scores of all steps, the reply, and what the agent has sent of ∇f.
 
     The message has ∇f, losses, the mean of ℓ'' and ∇²f on all steps; in single precision the change
     of ∇f.
     """
-    ways = np.concatenate([state.images, image[..., None, :]], axis=-2)
-    there = local.moved(image)
-    losses = local.losses_along(image, TRIALS)
+    ways = np.concatenate([state.score_changes, score_change[..., None, :]], axis=-2)
+    there = local.moved(score_change)
+    losses = local.losses_along(score_change, TRIALS)
     adjoint = there.adjoint
     curvatures = agent.weighted(there.curvature)
     # In two parts each: single precision would hide small decreases.
@@ -294,10 +309,10 @@ def _read(agent: Agent, state: CurvedState, received: FloatArray, single: bool) 
     if single:
         sent = state.sent + sent
     losses = total[d : d + k] + total[d + k : d + 2 * k]
-    bend = float(total[d + 2 * k]) / agent.total
+    curvature = float(total[d + 2 * k]) / agent.total
     softer = state.softer
-    if bend > 0:
-        softer = bend / state.bend
+    if curvature > 0:
+        softer = curvature / state.curvature
     return _Reply(sealed(sent), losses, softer)
 
 

@@ -83,7 +83,7 @@ TUNING = _Tuning()
 class ColumnsState(State):
     """What the agent with the labels also knows; empty or equal at the others."""
 
-    bend: float = 0.0
+    curvature: float = 0.0
     """The mean of ℓ'' over n in the first guess, at all agents."""
     scores: FloatArray = field(default_factory=nothing)
     v: FloatArray = field(default_factory=nothing)
@@ -168,7 +168,7 @@ class Lbfgs(QuasiNewton[ColumnsState]):
         smooth = is_smooth(agent)
         v = NOTHING
         centre = NOTHING
-        width = bend = 0.0
+        width = curvature = 0.0
         if has_labels:
             if dual is not None:
                 centre = dual.astype(float)
@@ -177,19 +177,19 @@ class Lbfgs(QuasiNewton[ColumnsState]):
             if not smooth:
                 width = 1.0 / first_dual_step(agent)
             v = gradients(agent, scores, centre, width)
-            bend = mean_curvature(agent, scores, v, width)
-        adjoint, (bend,) = yield from sums.gradients(agent, v, (bend,))
-        bend = float(bend) / agent.total
+            curvature = mean_curvature(agent, scores, v, width)
+        adjoint, (curvature,) = yield from sums.gradients(agent, v, (curvature,))
+        curvature = float(curvature) / agent.total
         ridge = ridge_of(agent)
         lengths = agent.design.squared_lengths().astype(float)
-        base = bend * lengths + ridge
+        base = curvature * lengths + ridge
         base[lengths == 0] = base.max(initial=0.0) or 1.0
         return ColumnsState(
             w,
             gradient=gradient_at(agent, w, adjoint),
             memory=Memory.empty(len(w), 2),
             base=base,
-            bend=bend,
+            curvature=curvature,
             scores=scores if has_labels else NOTHING,
             v=v,
             centre=centre,
@@ -217,13 +217,13 @@ class OfColumns(Form):
         return (yield from way_of_pairs(agent, state, _metrics(agent, state), t, _summed))
 
     def search(self, agent: Agent, state: ColumnsState, way: Way) -> Protocol[Found]:
-        image, numbers = yield from self._sums.scores(agent, way.p, way[2:])
+        score_change, numbers = yield from self._sums.scores(agent, way.p, way[2:])
         after = state
         decided = (0.0, 0.0, 0.0)
         if state.v.size:
-            after, decided = _decided(agent, state, image, numbers)
-        adjoint, told = yield from self._sums.gradients(agent, after.v, decided)
-        step_size, keeps, stretch = map(float, told)
+            after, decided = _decided(agent, state, score_change, numbers)
+        adjoint, decision = yield from self._sums.gradients(agent, after.v, decided)
+        step_size, keeps, stretch = map(float, decision)
         return Found(after, adjoint, step_size, adjoint, keeps=keeps, stretch=stretch)
 
     def learned(
@@ -235,7 +235,7 @@ class OfColumns(Form):
 
 
 def _decided(
-    agent: Agent, state: ColumnsState, image: FloatArray, numbers: FloatArray
+    agent: Agent, state: ColumnsState, score_change: FloatArray, numbers: FloatArray
 ) -> tuple[ColumnsState, tuple[float, float, float]]:
     """The State of the agent with the labels after the search; step size, whether to keep the pair,
     and stretch.
@@ -246,8 +246,10 @@ def _decided(
     else:
         most = math.inf
     envelope = state.centre, state.width
-    step_size = step_along(agent, state.scores, image, *envelope, (linear + chord, quadratic), most)
-    scores = state.scores + step_size * image
+    step_size = step_along(
+        agent, state.scores, score_change, *envelope, (linear + chord, quadratic), most
+    )
+    scores = state.scores + step_size * score_change
     v = gradients(agent, scores, *envelope)
     stretch = state.stretch
     if most == 1.0:
@@ -266,7 +268,7 @@ def _decided(
                 stretch,
             )
     # ⟨s, y⟩ of the new pair: between kinks there may be no curvature at all.
-    change = float((v - state.v) @ agent.weighted(image)) / agent.total
+    change = float((v - state.v) @ agent.weighted(score_change)) / agent.total
     curvature = step_size * (change + step_size * quadratic)
     keeps = 0.0
     if not step_size:
@@ -298,7 +300,7 @@ def _metrics(agent: Agent, state: ColumnsState) -> list[Metric]:
         n, width = agent.design.shape
         both: list[Metric] = [own, own]
         if width > 1 and width * width <= TUNING.block_share * n:
-            both[1] = block_of(agent.design, state.bend, ridge_of(agent))
+            both[1] = block_of(agent.design, state.curvature, ridge_of(agent))
         agent.scratch["metrics of"], agent.scratch["metrics"] = state.base, both
     metrics: list[Metric] = agent.scratch["metrics"]
     return metrics

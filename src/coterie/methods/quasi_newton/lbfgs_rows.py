@@ -102,7 +102,9 @@ class LbfgsRows(QuasiNewton[State]):
 
     def start(self, agent: Agent) -> Protocol[State]:
         return (
-            yield from self._started(agent, agent.first_model().astype(float), agent.known.slope)
+            yield from self._started(
+                agent, agent.first_model().astype(float), agent.known.gradient_at_start
+            )
         )
 
     def warm(self, agent: Agent, state: State, point: Point) -> Protocol[State]:
@@ -124,7 +126,7 @@ class LbfgsRows(QuasiNewton[State]):
 
     def together(self, agent: Agent) -> tuple[str, ...] | None:
         if curved_pairs.suits(agent.problem):
-            return ("images", "own")
+            return ("score_changes", "own")
         return ()
 
     def expected_gap(self, agent: AgentForm, state: State) -> float | None:
@@ -137,15 +139,15 @@ class _Rows(Along):
     """The rows of an agent along a way from w."""
 
     def __init__(self, agent: Agent, w: FloatArray, p: FloatArray):
-        self._here = agent.at(w, agent.centred)
-        self._image = agent.centred.forward(p)
+        self._local = agent.at(w, agent.centred)
+        self._score_change = agent.centred.forward(p)
 
     def at(self, step_size: float) -> FloatArray:
-        there = self._here.moved(step_size * self._image)
+        there = self._local.moved(step_size * self._score_change)
         return np.concatenate([there.adjoint, np.array([there.losses]).T], axis=-1)
 
     def values(self, step_sizes: FloatArray) -> FloatArray:
-        losses: FloatArray = self._here.losses_along(self._image, step_sizes)
+        losses: FloatArray = self._local.losses_along(self._score_change, step_sizes)
         return losses
 
 

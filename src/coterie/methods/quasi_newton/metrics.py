@@ -41,9 +41,9 @@ class Metric(Protocol):
         ...
 
     def minimum(
-        self, slope: FloatArray, w: FloatArray, threshold: FloatArray, scale: float
+        self, gradient: FloatArray, w: FloatArray, threshold: FloatArray, scale: float
     ) -> tuple[FloatArray, Mask]:
-        """The z that minimises ⟨slope, z⟩ + (z − w)ᵀD(z − w) / (2 scale) + Σ threshold |z|, and
+        """The z that minimises ⟨gradient, z⟩ + (z − w)ᵀD(z − w) / (2 scale) + Σ threshold |z|, and
         where it is not 0.
         """
         ...
@@ -66,10 +66,10 @@ class Diagonal:
         return rows / self.entries
 
     def minimum(
-        self, slope: FloatArray, w: FloatArray, threshold: FloatArray, scale: float
+        self, gradient: FloatArray, w: FloatArray, threshold: FloatArray, scale: float
     ) -> tuple[FloatArray, Mask]:
         steps = scale / self.entries
-        before = w - steps * slope
+        before = w - steps * gradient
         return soft_threshold(before, steps * threshold), np.abs(before) > steps * threshold
 
     def products(self, rows: FloatArray, free: Mask, scale: float) -> FloatArray:
@@ -93,7 +93,7 @@ class Block:
         return result
 
     def minimum(
-        self, slope: FloatArray, w: FloatArray, threshold: FloatArray, scale: float
+        self, gradient: FloatArray, w: FloatArray, threshold: FloatArray, scale: float
     ) -> tuple[FloatArray, Mask]:
         z = w.copy()
         zeros = np.zeros(len(w))
@@ -101,10 +101,10 @@ class Block:
         descend: Any = coordinate_descent
         thresholds = scale * threshold
         least = EXACT * (
-            float(thresholds.max(initial=0.0)) or float(np.abs(scale * slope).max(initial=0.0))
+            float(thresholds.max(initial=0.0)) or float(np.abs(scale * gradient).max(initial=0.0))
         )
         descend(
-            self.matrix, zeros, thresholds, -infinite, infinite, z, -scale * slope, least, SWEEPS
+            self.matrix, zeros, thresholds, -infinite, infinite, z, -scale * gradient, least, SWEEPS
         )
         free: Mask = (z != 0) | (threshold == 0)
         return z, free
@@ -118,9 +118,9 @@ class Block:
         return result
 
 
-def block_of(design: Design, bend: float, ridge: FloatArray) -> Block:
-    """bend · X̃ᵀX̃ + ridge, a little enlarged."""
-    matrix = bend * symmetric(second_moment(design, None)) + np.diag(ridge)
+def block_of(design: Design, curvature: float, ridge: FloatArray) -> Block:
+    """curvature · X̃ᵀX̃ + ridge, a little enlarged."""
+    matrix = curvature * symmetric(second_moment(design, None)) + np.diag(ridge)
     lengths = matrix.diagonal().copy()
     extra = np.where(lengths > 0, FLOOR * lengths, lengths.max(initial=0.0) or 1.0)
     return Block(matrix + np.diag(extra))

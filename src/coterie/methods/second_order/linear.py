@@ -152,7 +152,7 @@ class Newton(ProximalNewton):
 
     def aim(self, agent: Agent, state: State, oracle: Any) -> Protocol[Aim]:
         if agent.careful and agent.design.shape[1] <= FULL and not is_tensor(agent.data.X):
-            rows = careful.OneScore(agent, oracle.here, oracle.careful_curvature())
+            rows = careful.OneScore(agent, oracle.local, oracle.careful_curvature())
             return (yield from careful.target(agent, state.w, rows))
         mode = self._mode(agent)
         if mode == "active":

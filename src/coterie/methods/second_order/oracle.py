@@ -137,27 +137,27 @@ class ScoreOracle(Oracle):
 
     def __init__(self, agent: Agent, w: FloatArray):
         super().__init__(agent, w)
-        self.here = agent.at(w, agent.centred)
+        self.local = agent.at(w, agent.centred)
 
     @property
     def losses(self) -> Any:
-        return self.here.losses
+        return self.local.losses
 
     @property
     def gradient(self) -> FloatArray:
-        gradient: FloatArray = self.here.adjoint
+        gradient: FloatArray = self.local.adjoint
         return gradient
 
     def product(self, direction: FloatArray) -> FloatArray:
         design = self.agent.centred
-        return design.adjoint(self.here.hessian_product(design.forward(direction)))
+        return design.adjoint(self.local.hessian_product(design.forward(direction)))
 
     def values(self, target: FloatArray, step_sizes: FloatArray) -> FloatArray:
         # The next round most often begins at the target, so `at` keeps the scores there.
         there = self.agent.at(target, self.agent.centred)
         if step_sizes is WHOLE:
             return np.array([there.losses]).T
-        values: FloatArray = self.here.losses_along(there.scores - self.here.scores, step_sizes)
+        values: FloatArray = self.local.losses_along(there.scores - self.local.scores, step_sizes)
         return values
 
 
@@ -167,8 +167,8 @@ class HessianOracle(ScoreOracle):
     least_curvature: ClassVar[float] = 1e-10
 
     def hessian(self, *more: FloatArray) -> FloatArray:
-        return packed(self.here.hessian(), *more)
+        return packed(self.local.hessian(), *more)
 
     def diagonal(self) -> FloatArray:
-        diagonal: FloatArray = self.here.diagonal()
+        diagonal: FloatArray = self.local.diagonal()
         return diagonal

@@ -62,8 +62,8 @@ class RowsOracle(ScoreOracle):
         self.memory = memory
         self._last = state.own
         self.remembers = by_pieces(agent.problem.loss)
-        floor = memory.floor * self.here.curvature_scale
-        self._raised = raised(agent.loss, self.here.curvature, floor)
+        floor = memory.floor * self.local.curvature_scale
+        self._raised = raised(agent.loss, self.local.curvature, floor)
         self.curvature = agent.weighted(self._raised)
         """s ℓ'' of the rows in H."""
         if memory.every > 1:
@@ -93,7 +93,7 @@ class RowsOracle(ScoreOracle):
             return self._raised
         # A direction may have only rows without curvature: at first, their loss counts as a
         # parabola.
-        local = self.here
+        local = self.local
         share = min(1.0, self.memory.floor / TUNING.floor)
         secant = careful.secant(self.agent.loss, local.scores, local.gradients, local.y)
         curvature: FloatArray = np.maximum(local.curvature, share * secant)

@@ -204,7 +204,7 @@ def _step_by_step(
     agent: Agent, oracle: RowsOracle, gradient: FloatArray, columns: Columns
 ) -> Protocol[tuple[FloatArray, FloatArray | None]]:
     w = oracle.w
-    local = oracle.here
+    local = oracle.local
     design = _restricted(agent.centred, columns)
     loss = agent.loss
     curvature = _firm_curvature(agent, oracle.curvature)

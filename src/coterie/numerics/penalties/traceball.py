@@ -70,10 +70,10 @@ def leading_pair(matrix: Matrix | LinearOperator) -> tuple[FloatArray, FloatArra
         return _leading_pair_of_all(operator)
     start = np.random.default_rng(0).standard_normal(min(rows, columns))
     if columns <= rows:
-        image = operator @ start
+        product = operator @ start
     else:
-        image = operator.T @ start
-    size = np.abs(image).max()
+        product = operator.T @ start
+    size = np.abs(product).max()
     if size == 0.0:
         return np.eye(1, rows)[0], np.eye(1, columns)[0]
     try:

@@ -91,5 +91,5 @@ class SoftmaxNewton(ByWidth):
 
     def aim(self, agent: Agent, state: State, oracle: Any) -> Protocol[Aim]:
         if agent.careful and len(state.w) <= FULL:
-            return (yield from careful.target(agent, state.w, SeveralScores(oracle.here)))
+            return (yield from careful.target(agent, state.w, SeveralScores(oracle.local)))
         return (yield from super().aim(agent, state, oracle))

@@ -236,7 +236,7 @@ def _from_rows(
     there    sums at the model at which methods start, from `_at_start`
     """
     total, constant = totals.weight, totals.constant
-    slope = there[:-4]
+    gradient = there[:-4]
     squares, at_start, at_constant, labels = map(float, there[-4:])
     lengths = columns[-agent.data.d :] if agent.data.d else np.empty(0)
     centre, unit = None, 1.0
@@ -250,12 +250,12 @@ def _from_rows(
             spread = left
         if len(centre) and spread:
             unit = math.sqrt(spread / (total * len(centre)))
-        slope = np.append(slope[:-1] - slope[-1] * centre, unit * slope[-1])
+        gradient = np.append(gradient[:-1] - gradient[-1] * centre, unit * gradient[-1])
         about = lengths - total * centre**2
         about = np.where(about > ROUNDING * lengths, about, 0.0)
     # A gradient that vanishes by symmetry (centred columns) gives no length. The length used is at
     # least a hundredth of its bound.
-    slope_squared = max(float(slope @ slope), 1e-4 * spread * squares)
+    gradient_squared = max(float(gradient @ gradient), 1e-4 * spread * squares)
     losses = at_constant if _has_offsets(agent) else totals.losses
     return replace(
         lengths_of_start(
@@ -263,7 +263,7 @@ def _from_rows(
             total,
             at_start + totals.conjugates,
             squares,
-            slope_squared,
+            gradient_squared,
             sum_of_inverses(about),
         ),
         gap_unit=_null_loss(agent, at_constant / total, -totals.conjugates / total, constant),
@@ -273,7 +273,7 @@ def _from_rows(
         **_constants(agent, constant),
         label_scale=_label_scale(agent, labels / total, constant),
         lengths=lengths,
-        slope=slope,
+        gradient_at_start=gradient,
         counts=totals.counts,
     )
 
@@ -602,11 +602,11 @@ def lengths_of_start(
     total: float,
     losses: float,
     squares: float,
-    slope_squared: float,
+    gradient_squared: float,
     inverses: float,
 ) -> SummaryStatistics:
     """Return summary statistics with the lengths; the caller adds numbers about labels alone."""
-    steepness = math.sqrt(slope_squared) / total
+    steepness = math.sqrt(gradient_squared) / total
     at_start = agent.problem.primal(losses, total, 0.0)
     reach = at_start / steepness if steepness > 0 else 0.0
     # A model of one column may need a coefficient of 2 P n / (‖x_j‖ ‖∇ℓ‖); for the squared loss,

@@ -69,7 +69,7 @@ class _Inside:
             beta = z[self.cells :] / self.unit
             self.information.put(beta)
         moved = (self.basis @ S).astype(self.information.dtype)
-        scores_of_moved = scores @ backend(scores).here(S)
+        scores_of_moved = scores @ backend(scores).converted(S)
         self.information.reset(moved, self.right, scores_of_moved)
 
     def addend(self, scores: Any, intercept: bool) -> FloatArray:

@@ -389,7 +389,7 @@ class DfwSubspace(Method[State, Problem[Task]]):
         sizes = state.s.astype(information.dtype)
         left = U[:, :r] * sizes
         right = state.V[:, :r]
-        scores_of_left = scores[:, :r] * backend(scores).here(sizes)
+        scores_of_left = scores[:, :r] * backend(scores).converted(sizes)
         information.reset(left, right, scores_of_left)
         return information, scores
 

@@ -115,7 +115,7 @@ class _Softmax(OnBackend):
         if table.weights is None:
             self.weights = self.backend.ones(table.n)
         else:
-            self.weights = self.backend.here(table.weights)
+            self.weights = self.backend.converted(table.weights)
         self.weighted = table.weights is not None
         self.A = self.backend.zeros(table.n, classes)
         self.P = self.backend.zeros(table.n, classes, stored=True)
@@ -133,7 +133,7 @@ class _Softmax(OnBackend):
 
     def put(self, b: FloatArray) -> None:
         self.b = b
-        self._b = self.backend.here(b)
+        self._b = self.backend.converted(b)
         self.backend.probabilities(self.A, self.P, self._b)
         self._refresh()
 
@@ -144,7 +144,7 @@ class _Softmax(OnBackend):
         return np.concatenate([self.backend.to_numpy(part) for part in (gradient, shares)])
 
     def curvature_of_intercept(self, x: FloatArray) -> FloatArray:
-        local = self.backend.here(x)
+        local = self.backend.converted(x)
         shares = self.backend.adjoint(self.P, self.weights)
         along = self.weights * self.backend.product(self.P, local)
         product = shares * local - self.backend.adjoint(self.P, along)
@@ -156,13 +156,13 @@ class _Softmax(OnBackend):
     def reset(self, left: FloatArray, right: FloatArray, scores: Any = None) -> None:
         if scores is None:
             scores = self.forward(left)
-        local = self.backend.here(right)
+        local = self.backend.converted(right)
         self.backend.scores(self.A, self.P, scores, local, self._b)
         self._refresh()
 
     def _residual_times(self, v: FloatArray) -> Any:
         """s∘(P − H) v."""
-        local = self.backend.here(v)
+        local = self.backend.converted(v)
         z = self.backend.product(self.P, local) - local[self.labels]
         if self.weighted:
             return self.backend.scaled_rows(z, self.weights)
@@ -170,14 +170,14 @@ class _Softmax(OnBackend):
 
     def times(self, v: FloatArray) -> FloatArray:
         if self.G is not None:
-            product = self.backend.product(self.G, self.backend.here(v))
+            product = self.backend.product(self.G, self.backend.converted(v))
         else:
             product = self._adjoint(self._residual_times(v))
         return self.backend.to_numpy(product)
 
     def times_transposed(self, u: FloatArray) -> FloatArray:
         if self.G is not None:
-            product = self.backend.adjoint(self.G, self.backend.here(u))
+            product = self.backend.adjoint(self.G, self.backend.converted(u))
             return self.backend.to_numpy(product)
         x = self.forward(u)
         if self.weighted:
@@ -206,13 +206,13 @@ class _Softmax(OnBackend):
 
     def move(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> None:
         x = self.forward(u)
-        local = self.backend.here(v)
+        local = self.backend.converted(v)
         self.backend.softmax(self.A, self.P, gamma, scale, x, local, self._b)
         self._refresh()
 
     def gradients(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> FloatArray:
         x = self.forward(u)
-        local = self.backend.here(v)
+        local = self.backend.converted(v)
         return self.backend.softmax_gradients(
             self.A, self.labels, self.weights, gamma, scale, x, local, self._b
         )

@@ -117,9 +117,9 @@ class _LeastSquares(OnBackend):
         # In double precision: labels far from 0 keep their digits until the means are subtracted.
         if means is not None:
             Y = Y - means.right
-        Y = self.backend.here(Y)
+        Y = self.backend.converted(Y)
         if table.weights is not None:
-            roots = self.backend.here(np.sqrt(table.weights))
+            roots = self.backend.converted(np.sqrt(table.weights))
             X = self.backend.scaled_rows(X, roots)
             Y = self.backend.scaled_rows(Y, roots)
             if means is None:
@@ -188,7 +188,7 @@ class _Implicit(_LeastSquares):
     def reset(self, left: FloatArray, right: FloatArray, scores: Any = None) -> None:
         if scores is None:
             scores = self.forward(left)
-        self.R = self.backend.product(scores, self.backend.here(right).T)
+        self.R = self.backend.product(scores, self.backend.converted(right).T)
         self.q = self.backend.total(self.R, self.R)
         self.c = self.backend.total(self.R, self.Y)
         self.R -= self.Y
@@ -198,7 +198,7 @@ class _Implicit(_LeastSquares):
         return 0.5 * self.backend.total(self.R, self.R)
 
     def times(self, v: FloatArray) -> FloatArray:
-        z = self.backend.product(self.R, self.backend.here(v))
+        z = self.backend.product(self.R, self.backend.converted(v))
         return self.backend.to_numpy(self._adjoint(z))
 
     def times_transposed(self, u: FloatArray) -> FloatArray:
@@ -213,7 +213,7 @@ class _Implicit(_LeastSquares):
 
     def _measure(self, u: FloatArray, v: FloatArray) -> tuple[float, float, float]:
         x = self.forward(u)
-        local = self.backend.here(v)
+        local = self.backend.converted(v)
         labels_v = self.backend.product(self.Y, local)
         residual_v = self.backend.product(self.R, local)
         with_labels = self.backend.total(x, labels_v)
@@ -224,7 +224,7 @@ class _Implicit(_LeastSquares):
     def _advance(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> None:
         # R ← (1 − γ) R + γ (scale·X u vᵀ − Y)
         x = self.forward(u)
-        local = self.backend.here(v)
+        local = self.backend.converted(v)
         self.backend.blend(self.R, self.Y, gamma, scale, x, local)
 
     def curvature(self, basis: FloatArray, scores: Any, new: int) -> FloatArray:
@@ -233,7 +233,7 @@ class _Implicit(_LeastSquares):
         return self.backend.to_numpy(product)
 
     def projected(self, basis: FloatArray, scores: Any, right: FloatArray) -> FloatArray:
-        z = self.backend.product(self.R, self.backend.here(right))
+        z = self.backend.product(self.R, self.backend.converted(right))
         product = self.backend.adjoint(scores, z)
         return self.backend.to_numpy(product)
 
@@ -265,25 +265,25 @@ class _Dense(_LeastSquares):
     def reset(self, left: FloatArray, right: FloatArray, scores: Any = None) -> None:
         if scores is None:
             scores = self.forward(left)
-        left_here = self.backend.here(left)
-        right_here = self.backend.here(right)
-        self.G = scores @ right_here.T
+        left_converted = self.backend.converted(left)
+        right_converted = self.backend.converted(right)
+        self.G = scores @ right_converted.T
         # q = ⟨W, X ᵀX W⟩ and c = ⟨W, XᵀY⟩ for W = left rightᵀ
-        left_gram = left_here.T @ scores
-        right_gram = right_here.T @ right_here
+        left_gram = left_converted.T @ scores
+        right_gram = right_converted.T @ right_converted
         self.q = self.backend.total(left_gram, right_gram)
-        corner = left_here.T @ (self.C @ right_here)
-        one = self.backend.here(np.eye(left.shape[1]))
+        corner = left_converted.T @ (self.C @ right_converted)
+        one = self.backend.converted(np.eye(left.shape[1]))
         self.c = self.backend.total(corner, one)
         self.G -= self.C
         self._known = None
 
     def times(self, v: FloatArray) -> FloatArray:
-        product = self.backend.product(self.G, self.backend.here(v))
+        product = self.backend.product(self.G, self.backend.converted(v))
         return self.backend.to_numpy(product)
 
     def times_transposed(self, u: FloatArray) -> FloatArray:
-        product = self.backend.adjoint(self.G, self.backend.here(u))
+        product = self.backend.adjoint(self.G, self.backend.converted(u))
         return self.backend.to_numpy(product)
 
     def matrix(self) -> Any:
@@ -293,8 +293,8 @@ class _Dense(_LeastSquares):
         return self.backend.total(self.G, self.G)
 
     def _measure(self, u: FloatArray, v: FloatArray) -> tuple[float, float, float]:
-        left = self.backend.here(u)
-        right = self.backend.here(v)
+        left = self.backend.converted(u)
+        right = self.backend.converted(v)
         labels_v = self.backend.product(self.C, right)
         gradient_v = self.backend.product(self.G, right)
         with_labels = self.backend.total(left, labels_v)
@@ -306,12 +306,12 @@ class _Dense(_LeastSquares):
         # ∇F_j ← (1 − γ) ∇F_j + γ (scale·XᵀX u vᵀ − XᵀY)
         # appendix B
         x = self.forward(u)
-        local = self.backend.here(v)
+        local = self.backend.converted(v)
         self.backend.blend(self.G, self.C, gamma, scale, x, local)
 
     def curvature(self, basis: FloatArray, scores: Any, new: int) -> FloatArray:
         last = scores[:, scores.shape[1] - new :]
-        product = self.backend.here(basis).T @ last
+        product = self.backend.converted(basis).T @ last
         return self.backend.to_numpy(product)
 
     def projected(self, basis: FloatArray, scores: Any, right: FloatArray) -> FloatArray:

@@ -156,14 +156,14 @@ class OnBackend(Information):
         self.centre: Any = None
         self.ones: Any = None
         if means is not None:
-            self.centre = self.backend.here(means.left)
-            self.ones = self.backend.here(np.ones(X.shape[0]))
+            self.centre = self.backend.converted(means.left)
+            self.ones = self.backend.converted(np.ones(X.shape[0]))
         self._last: tuple[FloatArray, Any] | None = None
 
     def _scores(self, u: FloatArray) -> Any:
         """X̃ u."""
         if self._last is None or self._last[0] is not u:
-            local = self.backend.here(u)
+            local = self.backend.converted(u)
             scores = self.backend.product(self.X, local)
             if self.centre is not None:
                 scores = scores - self._outer(self.ones, self.centre @ local)
@@ -285,7 +285,7 @@ def column_sums(table: Table) -> FloatArray:
         weights = np.ones(table.n)
     else:
         weights = table.weights
-    return home.to_numpy(home.adjoint(table.X, home.here(weights)))
+    return home.to_numpy(home.adjoint(table.X, home.converted(weights)))
 
 
 def refuse_empty(tables: Sequence[Table]) -> None:

@@ -126,10 +126,10 @@ class _User(Along):
     def __init__(self, agent: Agent, state: State, p: FloatArray):
         self.agent, self.before, self.own = agent, state.own, state.own
         self.scores = agent.centred.forward(state.w)
-        self.image = agent.centred.forward(p)
+        self.score_change = agent.centred.forward(p)
         # The first deviation at each step size compensates for the mean change of the user's
         # scores.
-        mean = agent.weighted(self.image).sum(axis=-1) / np.maximum(agent.weight, TINY)
+        mean = agent.weighted(self.score_change).sum(axis=-1) / np.maximum(agent.weight, TINY)
         self.back = np.multiply.outer(mean, _raised(agent)[0])
 
     def _at(self, step: float) -> Own | None:
@@ -138,7 +138,7 @@ class _User(Along):
         """
         try:
             return deviation(
-                self.agent, self.scores + step * self.image, self.before - step * self.back
+                self.agent, self.scores + step * self.score_change, self.before - step * self.back
             )
         except NumericalError:
             return None
