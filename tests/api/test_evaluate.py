@@ -427,7 +427,7 @@ def test_the_area_is_within_its_bound(rows, minimum):
 
 def test_with_little_room_the_bound_is_larger():
     u, yes = SCORES, LABELS["logistic"] == "yes"
-    few = alone(curves([u], [yes], room=300))[0]
+    few = alone(curves([u], [yes], allowance=300))[0]
     many = alone(curves([u], [yes]))[0]
     assert len(few.edges) < len(many.edges)
     assert few.bound > 1e-3 >= many.bound

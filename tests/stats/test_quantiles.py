@@ -90,7 +90,7 @@ def test_no_bin_has_few_rows_of_a_party():
 
 
 def test_with_little_room_bins_stay_wide():
-    found, bill = asked([[COLUMNS["normal"]]], [0.5], room=80)
+    found, bill = asked([[COLUMNS["normal"]]], [0.5], allowance=80)
     assert bill.scalars <= 2 * 80
     assert found.low[0, 0] <= np.median(COLUMNS["normal"]) <= found.high[0, 0]
 

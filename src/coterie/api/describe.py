@@ -156,7 +156,7 @@ def in_a_list(data: Any) -> Any:
 )
 def described_together(wish: Wish, rules: Rules, site: Site) -> Protocol[Description]:
     """Describe the columns over all parties' rows."""
-    limits = replace(wish, minimum=rules.minimum, room=rules.room)
+    limits = replace(wish, minimum=rules.minimum, allowance=rules.allowance)
     return (yield from limited(described(limits, site), rules.page, InvalidData(_TOO_MANY)))
 
 

@@ -34,7 +34,7 @@ from coterie.run.tables import attach_offset
 from coterie.stats.preparing import Prepare, dealt_columns
 from coterie.stats.scoring import check_problem, measured, raw_scores
 
-ROOM = 2.0**20
+ALLOWANCE = 2.0**20
 """The maximum number of numbers that an agent sends."""
 _TOO_MANY = "an evaluation takes more numbers than the page of a party allows to send."
 NUMBERS_OF_A_CURVE = 5_000
@@ -137,7 +137,7 @@ def evaluate(
         secure_sums=secure_sums,
         prepare=model.preparation,
         same_order=same_order,
-        rules=Rules(whole_number("minimum", minimum), ROOM, per_party),
+        rules=Rules(whole_number("minimum", minimum), ALLOWANCE, per_party),
     )
     asked = Evaluate(model, split)
     with hosted(asked, data, meeting, engine) as parties:
@@ -165,7 +165,7 @@ def evaluate(
 def scored(model: Any, rules: Rules, site: Site) -> Protocol[Evaluation]:
     """Compute the scores over all parties' rows."""
     scores = raw_scores(model, site.data) + model.intercept_
-    sums = measured(model, site.data, scores, minimum=rules.minimum, room=rules.room)
+    sums = measured(model, site.data, scores, minimum=rules.minimum, allowance=rules.allowance)
     return (yield from limited(sums, rules.page, InvalidData(_TOO_MANY)))
 
 

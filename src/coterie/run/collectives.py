@@ -123,12 +123,12 @@ def observed(protocol: Protocol[T], observe: Callable[[Sum], None]) -> Protocol[
     return step.value
 
 
-def limited(protocol: Protocol[T], room: float, refusal: Exception) -> Protocol[T]:
+def limited(protocol: Protocol[T], allowance: float, refusal: Exception) -> Protocol[T]:
     """Run a protocol of sums; raise the refusal before an agent sends more than that many numbers.
 
     All agents send sums of the same sizes, so all of them refuse the same one.
     """
-    left = room
+    left = allowance
 
     def subtract(message: Sum) -> None:
         nonlocal left

@@ -17,7 +17,7 @@ class Rules:
 
     minimum: int = 1
     """The least number of rows in a group, of all parties together; smaller ones are not shown."""
-    room: float = math.inf
+    allowance: float = math.inf
     """The most numbers that a party may send."""
     per_party: bool = False
     """Whether a party also sends summaries of its rows alone."""

@@ -120,7 +120,7 @@ def curves(
     start: Sequence[Curve] | None = None,
     tolerance: float = TOLERANCE,
     minimum: float = 1,
-    room: float = math.inf,
+    allowance: float = math.inf,
 ) -> Protocol[list[Curve]]:
     """Find a curve for each of these scores, over the rows of all agents.
 
@@ -136,8 +136,8 @@ def curves(
         Largest bound of the error of an area.
     minimum : float, default=1
         Least rows of a class in a bin, of every agent that has any in it.
-    room : float, default=inf
-        Most numbers that an agent may send; with less room, bounds are larger, or curves unknown.
+    allowance : float, default=inf
+        Most numbers that an agent may send. A smaller allowance gives larger bounds, or no curves.
     """
     unknown = [_unknown() for _ in scores]
     if start is None:
@@ -147,9 +147,9 @@ def curves(
     rows = _Rows(scores, positive, weights)
     wanted = [_first_parts(curve) for curve in known]
     cost = _cost(wanted, minimum)
-    if cost > room:
+    if cost > allowance:
         return unknown
-    room -= cost
+    allowance -= cost
     agreed = yield from _agreed(rows, wanted, minimum)
     if start is not None:
         # A bin that stays whole was counted before.
@@ -157,7 +157,7 @@ def curves(
     known = yield from _counted(rows, known, agreed, minimum)
     closed: list[set[float]] = [set() for _ in scores]
     while True:
-        most = _affordable_bins(room, minimum, len(scores))
+        most = _affordable_bins(allowance, minimum, len(scores))
         wanted = []
         for curve, shut in zip(known, closed, strict=True):
             edges = curve.edges
@@ -168,19 +168,19 @@ def curves(
             wanted.append(parts)
         if not any(wanted):
             return known
-        room -= _cost(wanted, minimum)
+        allowance -= _cost(wanted, minimum)
         agreed = yield from _agreed(rows, wanted, minimum)
         _close(known, agreed, closed)
         known = yield from _counted(rows, known, _divided(agreed), minimum)
 
 
-def _affordable_bins(room: float, minimum: float, curves: int) -> int:
+def _affordable_bins(allowance: float, minimum: float, curves: int) -> int:
     """The number of bins of each curve that can be cut."""
     if minimum <= 1:
         numbers_of_a_part = 2
     else:
         numbers_of_a_part = 3
-    affordable = int(min(room, 2**40))
+    affordable = int(min(allowance, 2**40))
     return affordable // (PARTS * numbers_of_a_part * curves)
 
 

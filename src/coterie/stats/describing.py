@@ -40,7 +40,7 @@ MOST_CATEGORIES = 50
 more, only the number of rows with a value is sent.
 """
 NAME_BYTES = 40
-"""Estimated numbers for the name of a category, to check whether the room suffices."""
+"""Estimated numbers for the name of a category, to check whether the allowance suffices."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Wish:
     probabilities: tuple[float, ...] = PROBABILITIES
     minimum: int = 1
     correlation: bool = True
-    room: float = math.inf
+    allowance: float = math.inf
     """The most numbers that a party may send; a part that does not fit is left out, with a note."""
 
 
@@ -67,7 +67,7 @@ class _Totals:
 
 
 @dataclass
-class _Room:
+class _Allowance:
     """The numbers that a party may still send, and notes on parts that were left out for that."""
 
     left: float
@@ -110,11 +110,11 @@ def described(wish: Wish, site: Site) -> Protocol[Description]:
     cells_of_numbers = [cells[k] for k in numbers_at]
     numbers = yield from _moments(numbers_at, cells_of_numbers, totals, wish.minimum)
     sent = 1 + 4 * len(names) + 2 * len(numbers_at)
-    room = _Room(wish.room - sent, [])
+    allowance = _Allowance(wish.allowance - sent, [])
     listed = [(k, names[k], cells[k]) for k in categories_at]
-    categories = yield from _categories(listed, totals, wish, site, room)
-    found = yield from _quantiles(numbers, totals, wish, room)
-    correlation = yield from _correlation(numbers, totals, wish, room)
+    categories = yield from _categories(listed, totals, wish, site, allowance)
+    found = yield from _quantiles(numbers, totals, wish, allowance)
+    correlation = yield from _correlation(numbers, totals, wish, allowance)
     columns = []
     for k, name in enumerate(names):
         present = totals.present[k]
@@ -144,7 +144,7 @@ def described(wish: Wish, site: Site) -> Protocol[Description]:
         target,
         correlated,
         correlation,
-        tuple(room.notes),
+        tuple(allowance.notes),
     )
 
 
@@ -252,40 +252,46 @@ def _moments(
 
 
 def _quantiles(
-    numbers: _Numbers, totals: _Totals, wish: Wish, room: _Room
+    numbers: _Numbers, totals: _Totals, wish: Wish, allowance: _Allowance
 ) -> Protocol[Quantiles | None]:
-    """The quantiles of columns of numbers; with a limited room, correlations may use half of it."""
+    """Return quantiles. With a limited allowance, correlations may use half of it."""
     count = len(numbers.places)
     if not count or not wish.probabilities:
         return None
     size = count * len(first_edges())
-    if not room.has(size, "Quantiles were left out: they take more numbers than a policy allows."):
+    if not allowance.has(
+        size, "Quantiles were left out: they take more numbers than a policy allows."
+    ):
         return None
-    spare = room.left
-    if math.isfinite(room.left):
+    spare = allowance.left
+    if math.isfinite(allowance.left):
         for_correlations = _size(count, totals, numbers.places)
-        spare -= min(room.left / 2, for_correlations)
-        room.left -= spare
+        spare -= min(allowance.left / 2, for_correlations)
+        allowance.left -= spare
     found = yield from quantiles(
-        numbers.values, wish.probabilities, minimum=wish.minimum, room=spare
+        numbers.values, wish.probabilities, minimum=wish.minimum, allowance=spare
     )
     return found
 
 
 def _categories(
-    columns: Sequence[tuple[int, str, Cells]], totals: _Totals, wish: Wish, site: Site, room: _Room
+    columns: Sequence[tuple[int, str, Cells]],
+    totals: _Totals,
+    wish: Wish,
+    site: Site,
+    allowance: _Allowance,
 ) -> Protocol[dict[int, dict[str, int]]]:
     """The rows of each category, by the places of the columns."""
     different = sum(totals.different[k] for k, _, _ in columns)
     guess = site.count * len(columns) + (3 + NAME_BYTES) * different
     note = f"Categories were left out: they take about {guess} numbers, more than a policy allows."
-    if not columns or not room.has(guess, note):
+    if not columns or not allowance.has(guess, note):
         return {}
     protocols = []
     for k, name, own in columns:
         present = Cells(_present(own), own.texts)
         protocols.append(category_counts(name, present, wish.minimum, totals.text[k], site))
-    counted = yield from observed(combined(protocols), room.subtract)
+    counted = yield from observed(combined(protocols), allowance.subtract)
     found = {}
     for (k, _, _), (rows_of, rare) in zip(columns, counted, strict=True):
         found[k] = _written(rows_of, rare)
@@ -323,14 +329,14 @@ def _whole(totals: _Totals, places: Sequence[int]) -> bool:
 
 
 def _correlation(
-    numbers: _Numbers, totals: _Totals, wish: Wish, room: _Room
+    numbers: _Numbers, totals: _Totals, wish: Wish, allowance: _Allowance
 ) -> Protocol[FloatArray | None]:
     """Pearson's correlation of every two columns, over the rows that have values in both."""
     if not wish.correlation or len(numbers.places) < 2:
         return None
     size = _size(len(numbers.places), totals, numbers.places)
     note = "Correlations were left out: they take more numbers than a policy allows."
-    if not room.has(size, note):
+    if not allowance.has(size, note):
         return None
     X = np.column_stack([cells.values for cells in numbers.cells])
     missing = np.isnan(X)

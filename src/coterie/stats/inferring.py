@@ -95,12 +95,10 @@ def has_small_clusters(numbers: Sequence[Indices], shared: tuple[int, ...], site
     return bool(small(groups, site.rules.minimum).any())
 
 
-@discloses(
-    "whether your budget has room for a better correction of few clusters", splits=("samples",)
-)
-def has_room(numbers: int, site: Site) -> bool:
+@discloses("whether your budget allows a better correction of few clusters", splits=("samples",))
+def allows_numbers(numbers: int, site: Site) -> bool:
     """Whether this party's budget allows for that many more numbers."""
-    return bool(numbers <= site.rules.room)
+    return bool(numbers <= site.rules.allowance)
 
 
 _LEARNED = "weighted sums of products of your rows; with few rows, your rows and labels"
@@ -193,7 +191,7 @@ SUMS: dict[str, Any] = {
     "clustered": sums_for_clustered,
 }
 """The protocol of each kind of standard errors."""
-QUERIES: tuple[Any, ...] = (key_for_clusters, hashed_clusters, has_small_clusters, has_room)
+QUERIES: tuple[Any, ...] = (key_for_clusters, hashed_clusters, has_small_clusters, allows_numbers)
 """The queries about clusters."""
 
 
@@ -336,7 +334,7 @@ class Infer(Operation[Inference]):
         if not few or self.asked.correction is not None:
             return True
         numbers = numbers_of_adjustment(count_coefficients(self.model))
-        answers = parties.ask(partial(has_room, numbers), bool)
+        answers = parties.ask(partial(allows_numbers, numbers), bool)
         return all(answers)
 
 

@@ -123,7 +123,7 @@ def quantiles(
     *,
     minimum: float = 1,
     precision: float = PRECISION,
-    room: float = math.inf,
+    allowance: float = math.inf,
 ) -> Protocol[Quantiles]:
     """Find the quantiles of every column over all agents, as numpy defines them (linear), up to the
     widths of bins.
@@ -138,12 +138,12 @@ def quantiles(
         Least rows in a bin, of every agent that has any in it.
     precision : float, default=1e-4
         Width of the last bins, relative to the numbers in them.
-    room : float, default=inf
-        Most numbers that an agent may send; with less room, bins stay wider.
+    allowance : float, default=inf
+        Most numbers that an agent may send; with a smaller allowance, bins stay wider.
     """
     values = [np.asarray(x, float) for x in columns]
     wanted: list[Parts] = [{0: first_edges()} for _ in values]
-    room -= _cost(wanted, minimum)
+    allowance -= _cost(wanted, minimum)
     agreed, counted = yield from _counted(values, wanted, minimum)
     known = []
     for parts, numbers in zip(agreed, counted, strict=True):
@@ -151,9 +151,9 @@ def quantiles(
     while True:
         wanted = [column.to_cut(probabilities, minimum, precision) for column in known]
         size = _cost(wanted, minimum)
-        if not size or size > room:
+        if not size or size > allowance:
             break
-        room -= size
+        allowance -= size
         agreed, counted = yield from _counted(values, wanted, minimum)
         known = list(map(_Column.refined, known, agreed, counted))
     rows = [[_quantile(column, p, precision) for p in probabilities] for column in known]

@@ -66,13 +66,18 @@ def check_problem(problem: Problem) -> None:
 
 
 def measured(
-    model: AnyModel, table: Table, scores: FloatArray, *, minimum: float = 1, room: float = math.inf
+    model: AnyModel,
+    table: Table,
+    scores: FloatArray,
+    *,
+    minimum: float = 1,
+    allowance: float = math.inf,
 ) -> Protocol[Evaluation]:
     """Measures of a model; `table.y` has labels as the fit had them: −1 and +1, places of classes,
     or numbers.
     """
     assert table.y is not None
-    limits = {"minimum": minimum, "room": room}
+    limits = {"minimum": minimum, "allowance": allowance}
     stats = model.problem.kind.stats
     found: Evaluation = yield from stats.measured(model, table, scores, limits)
     return found
@@ -488,7 +493,7 @@ def of_numbers(
     if loss.name == "quantile" and not likelihood:
         found["share_below"] = yield from _share_below(y <= m, s, n, minimum)
     limits = _less(limits, total.size + nulls.size + 3 * BINS + 2)
-    if limits["room"] < len(first_edges()):
+    if limits["allowance"] < len(first_edges()):
         return Evaluation("", int(rows), n, found)
     edges = yield from _tenths(m, limits)
     ones = np.ones(len(m))
@@ -580,7 +585,7 @@ def _some(n: float) -> float:
 
 
 def _less(limits: dict[str, Any], sent: int) -> dict[str, Any]:
-    return {**limits, "room": limits["room"] - sent}
+    return {**limits, "allowance": limits["allowance"] - sent}
 
 
 def ratio(part: float, whole: float) -> float:

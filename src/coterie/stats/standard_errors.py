@@ -558,7 +558,7 @@ def _warnings(
         if asked.second_best:
             text += (
                 " CR2 is more reliable. It needs each cluster within one party, and between "
-                "organisations budgets with room for its sums."
+                "organisations budgets that allow its sums."
             )
         found.append(text)
     return found

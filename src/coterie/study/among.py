@@ -105,8 +105,8 @@ class Among(Parties):
             )
         own = cards[session.me] if held is None else TableSummary.of(held, names=False)
         account = Account.of(session, own)
-        minimum, room, pages = agree_on_limits(session, cards, own, page)
-        rules = Rules(minimum, room, page=pages)
+        minimum, allowance, pages = agree_on_limits(session, cards, own, page)
+        rules = Rules(minimum, allowance, page=pages)
         return Among.of(session, operation, table, cards, account, rules)
 
     @staticmethod
@@ -197,8 +197,8 @@ class Part:
         """The operation on that table, with the party's own policy."""
         policy = self.own.policy
         card = TableSummary.of(table if held is None else held, names=False)
-        room = policy.allowance(self.study, card)
-        return Asked(operation, table, Rules(policy.minimum_count, room))
+        allowance = policy.allowance(self.study, card)
+        return Asked(operation, table, Rules(policy.minimum_count, allowance))
 
     def page(
         self,

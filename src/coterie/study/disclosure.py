@@ -43,7 +43,7 @@ from coterie.run.site import NO_RULES, Rules
 from coterie.stats.choosing import FITS, FOLDS, sums_of_choice
 from coterie.stats.fitting import Fit
 from coterie.stats.folds import mean_loss, rows_outside_folds
-from coterie.stats.inferring import QUERIES, SUMS, has_room
+from coterie.stats.inferring import QUERIES, SUMS, allows_numbers
 from coterie.stats.preparation import fitted
 from coterie.stats.preparing import Prepare
 from coterie.stats.strengths import grid_of_strengths
@@ -102,7 +102,7 @@ class Known:
     case: Case
     estimates: Mapping[Callable[..., Any], Estimate] = field(default_factory=dict)
     """Estimates of a dry run, for protocols whose counts depend on the data."""
-    room: float = math.inf
+    allowance: float = math.inf
     """Number of numbers that the party's budget allows."""
     columns: int | None = None
     """Number of columns after a preparation, for the counts of rounds; None if it is unknown, or if
@@ -375,15 +375,15 @@ def known_of(
 def _known_of_fit(study: Study, table: Table, rules: Rules) -> Known:
     recipes = study.make_preparation()
     if recipes is None:
-        return Known(case_of(study, table), room=rules.room)
+        return Known(case_of(study, table), allowance=rules.allowance)
     asked = Prepare(recipes, study.split)
     estimate = dry_run(Asked(asked, table, Rules(rules.minimum)), study)
     if estimate.found is None:
-        return Known(case_of(study, table), {fitted: estimate}, rules.room)
+        return Known(case_of(study, table), {fitted: estimate}, rules.allowance)
     columns = estimate.found.parties.sites[0].data.d
     if study.split == "samples" and any(step.name == "one-hot" for step in recipes.steps):
         columns = FACTOR * columns
-    return Known(case_of(study, table, columns), {fitted: estimate}, rules.room, columns)
+    return Known(case_of(study, table, columns), {fitted: estimate}, rules.allowance, columns)
 
 
 def disclosure(
@@ -449,9 +449,9 @@ def numbers_on_page(study: Study, operation: str, known: Known) -> float | None:
     for section in sections(study, operation):
         most = section.most(known)
         if most is None:
-            return known.room if math.isfinite(known.room) else None
+            return known.allowance if math.isfinite(known.allowance) else None
         total += fits * most if section.every_fit else most
-    return min(total, known.room)
+    return min(total, known.allowance)
 
 
 def _header(study: Study, party: str, table: Table, operation: str, known: Known) -> list[str]:
@@ -661,7 +661,9 @@ def _inference(study: Study) -> Iterator[Section]:
     kind = kind_of_errors(study)
     adjusts = kind == "clustered" and study.correction in (None, "CR2")
     asked = [
-        query for query in QUERIES if kind == "clustered" and (query is not has_room or adjusts)
+        query
+        for query in QUERIES
+        if kind == "clustered" and (query is not allows_numbers or adjusts)
     ]
     title = f'Sent for standard errors (inference = "{study.inference}"), once, at the fitted model'
     yield Section(title, (*asked, introduced_again, SUMS[kind]))

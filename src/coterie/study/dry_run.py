@@ -83,7 +83,7 @@ def dry_run(asked: Asked, study: Study) -> Estimate:
     case = case_of(study, asked.table)
     spare = sum(spare_of(one, case) for one in operation.discloses)
     most = float(FACTOR * counts[1] + spare)
-    return Estimate(counts, most, min(most, rules.room), found)
+    return Estimate(counts, most, min(most, rules.allowance), found)
 
 
 def case_of(study: Study, table: Table, columns: int | None = None) -> Case:

@@ -183,8 +183,8 @@ def approve(
     table = noted(read_own(own, study) if table is None else table)
     for note in table.notes or ():
         say(f"warning: {note}")
-    room = own.policy.allowance(study, TableSummary.of(table, names=False))
-    rules = Rules(own.policy.minimum_count, room)
+    allowance = own.policy.allowance(study, TableSummary.of(table, names=False))
+    rules = Rules(own.policy.minimum_count, allowance)
     page = disclosure(study, own.party, table, Fit.name, rules=rules)
     require(own, study, Fit.name, page, consent)
     return Approved(own, study, table)

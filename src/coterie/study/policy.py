@@ -295,7 +295,7 @@ def _of_inference(study: Study, case: Case) -> float:
     known = most_of(SUMS[kind], case) or most_of(SUMS["robust"], case)
     assert known is not None
     numbers = float(known[1])
-    # Without a choice in the study, CR2 is used only where budgets leave room for it.
+    # Without a choice in the study, CR2 is used only where budgets allow it.
     if study.correction == "CR2":
         numbers += numbers_of_adjustment(case.width * max(case.outputs - 1, 1))
     return numbers
@@ -438,9 +438,9 @@ def agree_on_limits(
         page,
     )
     told = session.all_gather(mine, LIMITS, tuple[bool, float, float, float])
-    agreed, minimums, rooms, pages = zip(*told, strict=True)
+    agreed, minimums, allowances, pages = zip(*told, strict=True)
     _refuse(session, agreed, objection)
-    return int(max(minimums)), min(*rooms, *pages), min(pages)
+    return int(max(minimums)), min(*allowances, *pages), min(pages)
 
 
 def _refuse(session: Session, agreed: Iterable[bool], mine: str | None) -> None:
