@@ -116,8 +116,7 @@ ABSENT = {
         ),
         (
             ("tv",),
-            "That is a penalty, and it is not here: none of the penalties is on differences of "
-            "coefficients.",
+            "Coterie has no such penalty: none of its penalties is on differences of coefficients.",
         ),
     ),
     "penalty": (
@@ -284,7 +283,7 @@ class NotRegistered(CoterieError):
 
     def __init__(self, unknown: UnknownName):
         super().__init__(
-            f"the {unknown.kind} {unknown.name!r} is not known here. {unknown.advice}".rstrip()
+            f"the {unknown.kind} {unknown.name!r} is unknown. {unknown.advice}".rstrip()
         )
 
 

@@ -256,7 +256,9 @@ def test_labels_and_columns_that_the_model_does_not_know():
     ask = functools.partial(co.evaluate, model("logistic"))
     with pytest.raises(InvalidData, match=r"party 'party 1'.*outside the 2 classes.*'maybe'"):
         ask([parties("logistic")[0], (X[:1], ["maybe"])])
-    with pytest.raises(InvalidData, match="the model are text, but the labels here are numbers"):
+    with pytest.raises(
+        InvalidData, match="the model are text, but these rows have the labels numbers"
+    ):
         ask((X, np.zeros(N)))
     with pytest.raises(InvalidData, match="no labels at party"):
         ask([co.read(X)])

@@ -336,7 +336,7 @@ def test_one_column_that_separates_a_few_rows_is_refused(loss):
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
 def test_columns_that_cannot_be_told_apart_are_named(loss):
     columns = np.column_stack([X, X[:, 0] - 2 * X[:, 2]])
-    with pytest.raises(InvalidData, match="singular: x0, x2, x3 cannot be told apart"):
+    with pytest.raises(InvalidData, match="singular: x0, x2, x3 cannot be distinguished"):
         solved(loss, (columns, LABELS[loss]), tol=1e-6).inference()
 
 

@@ -118,7 +118,7 @@ def test_forged_names_are_refused(folder):
         folder, "rows", participants=(replace(participants[0], rows=30_000), participants[1])
     )
     assert ended.exit_code == 4
-    assert "north has 30 rows, but the certificate says 30000" in said(ended)
+    assert "north has 30 rows, but the certificate states 30000" in said(ended)
     names = replace(participants[0], name="south"), replace(participants[1], name="north")
     assert forge(folder, "names", participants=names).exit_code == 4
     assert forge(folder, "settings", settings={**settings, "approved": "yes"}).exit_code == 4

@@ -234,8 +234,8 @@ def test_scores_of_rows_that_nobody_knows_are_named(scored, tmp_path):
     gone = {**honest, "held_out": {"files": [str(tmp_path / "gone.csv")]}}
     unknown = {name: value for name, value in honest.items() if name != "held_out"}
     for content, why in (
-        (gone, "its held-out rows are not here"),
-        (unknown, "it does not say which rows"),
+        (gone, "its held-out rows are missing"),
+        (unknown, "it does not name the held-out rows"),
     ):
         (folder / "evaluation.json").write_text(json.dumps(content))
         code, said = verified(scored, folder, "--columns", "age,dose")
@@ -346,5 +346,5 @@ def test_in_python_the_other_files_are_given(fits, tmp_path):
         co.Result.load(folder)
     folder = copied(fits, "model", tmp_path)
     rewritten(folder / "run.json", lost_party="north")
-    with pytest.raises(CorruptFile, match="no error says which party was lost"):
+    with pytest.raises(CorruptFile, match="no error names the lost party"):
         co.Result.load(folder)

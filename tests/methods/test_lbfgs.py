@@ -283,7 +283,7 @@ def test_curved_pairs_are_those_of_block_bfgs_however_old_they_are(seed, pairs):
 
 
 def test_rows_of_kinks_and_other_penalties_are_refused():
-    with pytest.raises(InvalidProblem, match="has a kink"):
+    with pytest.raises(InvalidProblem, match="is not differentiable"):
         co.solve(co.Problem("hinge", "l2", 0.1, intercept=False), (X, SIGNS), method="lbfgs-rows")
     for method, settings_ in (("lbfgs", APART), ("lbfgs-rows", {})):
         with pytest.raises(InvalidProblem, match="none, l2, l1 and elasticnet"):

@@ -273,14 +273,12 @@ def test_without_the_registration_saved_files_say_what_is_missing(example, tmp_p
     result.save(tmp_path)
     for entry in (example.ScaledSquared, example.Square):
         unregister(entry)
-        with pytest.raises(NotRegistered, match=rf"'{entry.name}' is not known here.*register it"):
+        with pytest.raises(NotRegistered, match=rf"'{entry.name}' is unknown.*register it"):
             co.Result.load(tmp_path)
         co.register(entry)
     unregister(example.PlainGradient)
     loaded = co.Result.load(tmp_path)
-    with pytest.raises(
-        NotRegistered, match=r"method 'plain-gradient' is not known here.*register it"
-    ):
+    with pytest.raises(NotRegistered, match=r"method 'plain-gradient' is unknown.*register it"):
         co.verify(loaded.certificate, loaded.model, (X, Y))
     with pytest.raises(
         UnknownName, match=r"no method called 'plain-gradient'\. Known: .*register it"
@@ -465,7 +463,7 @@ def test_without_the_package_the_shell_asks_for_it(answered, shell, monkeypatch)
         code, _, said = shell(*command)
         told = " ".join(said.split())
         assert code == 3, told
-        assert "the penalty 'square' is not known here" in told
+        assert "the penalty 'square' is unknown" in told
         assert "register it" in told
         assert "readable" not in told
     code, _, said = shell(*FIT, "-o", "other")

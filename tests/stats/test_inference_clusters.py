@@ -215,7 +215,7 @@ def test_coefficients_that_fit_every_cluster_exactly_are_refused(loss, tol, corr
     y = LABELS[loss] + 1 if loss == "poisson" else LABELS[loss]
     fit = solved(loss, (columns, y), tol=tol, agents=2)
     with pytest.raises(
-        InvalidData, match=r"clusters cannot tell how uncertain the coefficients of x0, .* are"
+        InvalidData, match=r"clusters do not determine how uncertain the coefficients of x0, .* are"
     ):
         fit.inference("clustered", CLUSTERS, correction=correction)
 

@@ -197,7 +197,7 @@ def test_policies_count_folds_and_standard_errors(tmp_path):
         **path(strengths=[1.0, 0.1, 0.01, 0.001, 0.0001], cv=5),
     )
     study = load_party(tmp_path / "ada" / "party.toml")[1]
-    assert "a fold of [path] has 59 rows here, fewer than minimum-rows = 60" in Policy(
+    assert "a fold of [path] has 59 rows, fewer than minimum-rows = 60" in Policy(
         minimum_rows=60
     ).objection(study, 299)
     assert Policy(minimum_rows=60).objection(study, 300) is None
@@ -224,7 +224,7 @@ def test_who_refuses_the_folds_says_so_before_anything_is_sent(tmp_path):
     )
     ends = together(tmp_path, data("samples", classification=True))
     assert all(isinstance(end, Refused) for end in ends), ends
-    assert "a fold of [path] has 10 rows here" in str(ends[0])
+    assert "a fold of [path] has 10 rows" in str(ends[0])
 
 
 def test_the_page_that_a_party_agrees_to_says_it(tmp_path):

@@ -92,7 +92,8 @@ def test_by_features_nothing_is_told_and_parts_keep_their_columns(tmp_path):
     assert results[2].model.columns == ("town=Bern", "town=Rom", "town=Ulm", "town=(other)")
     page = disclosure(load_study(tmp_path / "study.toml"), "cyd", results_table(tmp_path, "cyd"))
     assert (
-        "Prepared here, without a message:\n  - impute, min-max; one-hot(5); age: spline(4)" in page
+        "Prepared by you, without a message:\n  - impute, min-max; one-hot(5); age: spline(4)"
+        in page
     )
 
 

@@ -53,7 +53,7 @@ def policies(folder, **by_party):
 @pytest.mark.parametrize(
     ("rules", "settings", "words"),
     [
-        ("", {}, "there are 6 rows here, fewer than minimum-rows = 20"),
+        ("", {}, "the table has 6 rows, fewer than minimum-rows = 20"),
         (
             'minimum-rows = 6\nmethods = ["cocoa"]',
             {"method": "newton"},
@@ -92,7 +92,7 @@ def test_with_the_defaults_tiny_data_is_refused_in_real_processes(tmp_path):
     )
     for name in NAMES:
         assert found["parties"][name]["exit_code"] == 3
-        assert f"{name}'s policy: there are 6 rows here" in found["parties"][name]["error"]
+        assert f"{name}'s policy: the table has 6 rows" in found["parties"][name]["error"]
 
 
 def parts(rows, columns, parties=3):

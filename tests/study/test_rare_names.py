@@ -135,7 +135,7 @@ def test_a_class_of_one_patient_has_no_name(tmp_path):
     classes_of(tmp_path, rows=1)
     ada, bea, cyd = together(tmp_path, work=work_of("fit"))
     assert isinstance(bea, Refused)
-    assert "class 'HIV' has fewer rows here than minimum-count = 5" in str(bea)
+    assert "class 'HIV' has fewer of your rows than minimum-count = 5" in str(bea)
     for one in (ada, cyd):
         assert "HIV" not in str(one)
         assert "bea has a class with fewer rows than its minimum-count" in str(one)

@@ -209,7 +209,7 @@ FORGERIES = {
     "more rows": (
         in_certificate(with_more_rows, *NAMES),
         [
-            f"{name}: ada has 60 rows and 3 columns, but its certificate says 60000"
+            f"{name}: ada has 60 rows and 3 columns, but its certificate states 60000"
             for name in NAMES
         ],
     ),

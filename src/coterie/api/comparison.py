@@ -261,10 +261,10 @@ def _wrong_status(result: Result, certificate: Certificate) -> Iterator[str]:
     # tolerance.
     may_go_on = result.model.problem.kind.problems.graph_is_data
     if (proven and failed and not may_go_on) or (status.success and not proven):
-        yield f"says the status {status}, which does not follow from the gap"
+        yield f"states the status {status}, which does not follow from the gap"
     bounded = status is Status.OPTIMAL_WITHIN_RADIUS
     if status.success and bounded != (certificate.radius is not None):
-        yield f"says the status {status}, which does not follow from the radius"
+        yield f"states the status {status}, which does not follow from the radius"
     if status.success and result.error is not None:
         yield "names an error in a run that succeeded"
     if (result.lost_party is not None) != (status is Status.PARTY_LOST):
@@ -438,10 +438,10 @@ def _other_data(pairs: Sequence[tuple[Participant, Participant]]) -> Iterator[st
         yield f"the data is not the data that was certified (it differs at: {', '.join(changed)})"
     for written, held in pairs:
         if written.rows != held.rows:
-            yield f"{held.name} has {held.rows} rows, but the certificate says {written.rows}"
+            yield f"{held.name} has {held.rows} rows, but the certificate states {written.rows}"
         if written.columns != held.columns:
             yield (
-                f"{held.name} has {held.columns} columns, but the certificate says "
+                f"{held.name} has {held.columns} columns, but the certificate states "
                 f"{written.columns}"
             )
 
@@ -450,7 +450,7 @@ def _other_names(pairs: Sequence[tuple[Participant, Participant]]) -> Iterator[s
     """Parties whose data has another name than the certificate says."""
     for written, held in pairs:
         if written.name != held.name and not NAMELESS.match(held.name):
-            yield f"a party is called {held.name!r}, but the certificate says {written.name!r}"
+            yield f"a party is called {held.name!r}, but the certificate states {written.name!r}"
 
 
 def _compare_users(found: Compared, certificate: Certificate, model: Any, named: list[str]) -> None:

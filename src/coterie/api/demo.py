@@ -13,7 +13,8 @@ from coterie.problems.problem import Problem
 STORY = (
     "[bold]Eight hospitals[/bold] each hold some of 569 tumour biopsies (30 measurements, "
     "malignant or benign). No hospital shows its patients to another. Together they fit one model "
-    "that tells the two apart (an l2-regularised logistic regression): in each round they send "
+    "that distinguishes malignant from benign (an l2-regularised logistic regression): in each "
+    "round they send "
     "only sums to a server, which adds them up.\n"
 )
 STRENGTH = 1e-2

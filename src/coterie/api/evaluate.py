@@ -449,7 +449,7 @@ def _refuse_other_labels(table: Table, classes: npt.NDArray[Any]) -> None:
     if labels != expected:
         raise party_error(
             table.name,
-            f"the classes of the model are {expected}, but the labels here are {labels}.",
+            f"the classes of the model are {expected}, but these rows have the labels {labels}.",
         )
 
 

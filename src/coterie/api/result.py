@@ -299,7 +299,7 @@ class Result(Generic[M]):
         if content.get("reason", found.reason) != found.reason:
             raise CorruptFile(f"{file} contradicts itself: its reason is not that of its status.")
         if content.get("lost_party", found.lost_party) != found.lost_party:
-            raise CorruptFile(f"{file} contradicts itself: no error says which party was lost.")
+            raise CorruptFile(f"{file} contradicts itself: no error names the lost party.")
         return found
 
     def __str__(self) -> str:

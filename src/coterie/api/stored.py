@@ -170,7 +170,7 @@ def _wrong_choice(content: dict[str, Any], result: Result) -> str | None:
     if choice not in LINEAR:
         return f"names the choice {choice!r}, which does not exist"
     if not result.explanation.endswith(f" {words_of(choice, trials)}"):
-        return "tells of another choice than run.json"
+        return "has another choice than run.json"
     if not trials:
         return None
     settings = result.certificate.settings["problem"]

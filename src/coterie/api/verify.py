@@ -303,7 +303,7 @@ def _apart(parties: Parties, claims: Sequence[Claim]) -> Iterator[str]:
     radii = {claim.numbers.radius for claim in claims if claim.numbers is not None}
     if len(radii) > 1:
         norms = ", ".join(sorted(map(str, radii)))
-        yield f"the certificates speak of models of different norms: {norms}"
+        yield f"the certificates are about models of different norms: {norms}"
 
 
 def _differing(
@@ -523,7 +523,7 @@ class VerifyWhole(Verify[Hosted]):
             )
         elif recipes.get("numbers_given"):
             same = plain(prepared.settings()) == plain(recipes)
-            objection = "the model is prepared by other recipes than the certificate says"
+            objection = "the model is prepared by other recipes than the certificate states"
             found.that(same, "the recipes of the preparation", objection)
         else:
             objection = "the numbers of the preparation do not follow from the data"
@@ -607,7 +607,9 @@ def rounding_of(bound: Bound, statistics: SummaryStatistics) -> float:
 
 
 def _differs(name: str, found: object, written: object) -> str:
-    return f"{name} is {found!r} when computed from the data, but the certificate says {written!r}"
+    return (
+        f"{name} is {found!r} when computed from the data, but the certificate states {written!r}"
+    )
 
 
 def described(problem: AnyProblem, split: str, participants: Sequence[Participant]) -> str:

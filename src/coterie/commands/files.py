@@ -79,7 +79,7 @@ def _refuse_labels(loss: str, needed: Sequence[str], named: Sequence[str]) -> No
 def paired_by_position(same_order: bool, id: str | None, split: str) -> bool:
     """Whether rows are paired by position; refused for rows with ids, or split by samples."""
     if same_order and id is not None:
-        raise InvalidInput("--id and --same-order both say which rows belong together. Give one.")
+        raise InvalidInput("--id and --same-order both pair the rows of parties. Give one.")
     if same_order and split != "features":
         raise InvalidInput(
             "--same-order is for --split features, where files hold columns of the same rows."

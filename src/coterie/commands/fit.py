@@ -74,7 +74,7 @@ def _strength_to_choose(given: dict[str, Any]) -> None:
     if given["cv"] is None:
         if given["strengths"] is not None or given["rule"] != "best":
             raise InvalidInput(
-                "--strengths and --rule say what --cv chooses from and how: add --cv 5, or leave "
+                "--strengths and --rule apply only to the choice with --cv: add --cv 5, or leave "
                 "them out."
             )
         return
@@ -297,7 +297,8 @@ class StandardErrors:
             unused.append("--per-sd")
         if unused:
             raise InvalidInput(
-                f"{unused[0]} is for standard errors: add --inference model, say, or leave it out."
+                f"{unused[0]} is for standard errors: add, for example, --inference model, or "
+                "leave it out."
             )
 
     def add(self, question: Question, found: Answer) -> Answer:

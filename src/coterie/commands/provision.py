@@ -175,7 +175,7 @@ def _request(office: Office, keys: Path | None, party: str) -> Done:
     from coterie.transport.keys import fingerprint, make_request
 
     request = make_request(keys or office.folder / party, party)
-    text = f"Send {request} to the coordinator. The key next to it stays here."
+    text = f"Send {request} to the coordinator. Keep the key next to it on this machine."
     return Done(text, [request], {party: fingerprint(request.read_bytes())})
 
 

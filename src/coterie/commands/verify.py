@@ -288,10 +288,10 @@ def _check_scores(found: Compared, scores: co.Evaluation, fitted: Fitted) -> Non
 
     held_out = fitted.held_out
     if held_out is None:
-        why = "it does not say which rows were held out"
+        why = "it does not name the held-out rows"
         if scores.held_out is not None:
             why = (
-                "its held-out rows are not here: give the files of the fit whole, from the same "
+                "its held-out rows are missing: give the files of the fit whole, from the same "
                 "folder"
             )
         compare_unknown_rows(found, scores, fitted.model, why)

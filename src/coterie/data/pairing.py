@@ -61,7 +61,7 @@ def _refuse_positions(cards: Sequence[TableSummary]) -> None:
     named, *_ = sorted(files, key=lambda card: card.has_ids)
     other = next(card for card in cards if card is not named)
     raise InvalidData(
-        f"nothing says which rows of party {named.name!r} and of party {other.name!r} belong "
+        f"no id shows which rows of party {named.name!r} and of party {other.name!r} belong "
         f"together: {MATCH}. If all parties list the same rows in the same order, say so with "
         "same_order=True."
     )

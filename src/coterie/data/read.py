@@ -266,7 +266,7 @@ def _read_path(path: Path, roles: Roles, party: str) -> Table:
         known = ", ".join(sorted(_READERS))
         raise party_error(
             party,
-            f"cannot tell from its name what the file {str(path)!r} is. Known endings: {known}.",
+            f"the name of the file {str(path)!r} does not show its format. Known endings: {known}.",
         )
     return reader(path, roles, party)
 

@@ -110,7 +110,7 @@ class _Personalized(BaseEstimator):
         X = checked(self, X, dtype=np.float64, accept_sparse="csr", reset=False)
         if users is None and len(self.model_.users) > 1 and self.unknown == "common":
             warnings.warn(
-                "users= does not say whose these rows are, so they get the common model. Give "
+                "users= is missing, so these rows get the common model. Give "
                 "users=; in searches of scikit-learn call "
                 "sklearn.set_config(enable_metadata_routing=True) before.",
                 UserWarning,

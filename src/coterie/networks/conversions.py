@@ -45,7 +45,8 @@ def from_networkx(graph: nx.Graph, *, connected: bool = True) -> Network:
     """
     if graph.is_directed():
         raise InvalidNetwork(
-            "edges have no direction here, but the graph is directed. Use graph.to_undirected()."
+            "edges of a network have no direction, but this graph is directed. Use "
+            "graph.to_undirected()."
         )
     if graph.is_multigraph():
         raise InvalidNetwork(

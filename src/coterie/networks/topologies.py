@@ -122,7 +122,7 @@ def geometric(agents: int, radius: float = 0.3, seed: int = 0) -> Network:
 
     m = check_agents(agents)
     if not (radius > 0 and math.isfinite(radius)):
-        raise InvalidNetwork(f"the radius must be a positive number (0.3, say), not {radius!r}.")
+        raise InvalidNetwork(f"the radius must be a positive number, such as 0.3, not {radius!r}.")
 
     def sample(rng: np.random.Generator) -> tuple[Pairs, FloatArray]:
         points = rng.random((m, 2))

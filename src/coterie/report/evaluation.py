@@ -30,7 +30,7 @@ def render(evaluation: Evaluation, result: Result) -> str:
         words += (
             " The AUC and the ROC curve come from counts on a grid of scores; the AUC of the "
             "pooled rows is within "
-            f"{number(evaluation.auc_bound, 1)} of the one here."
+            f"{number(evaluation.auc_bound, 1)} of this one."
         )
     charts = f'<div class="charts">{scores}{drawn}</div>'
     tables = [_confusion(evaluation), _bins(evaluation), _parties(evaluation)]

@@ -23,7 +23,7 @@ from coterie.report.page import foot, parties_of, status_mark
 from coterie.report.words import number, plain, text
 
 INCHES = (4.6, 3.0)
-TITLES = {"path-scores": "Loss on rows kept back", "path-coefficients": "Coefficients"}
+TITLES = {"path-scores": "Loss on held-out rows", "path-coefficients": "Coefficients"}
 NAMED = 10
 """Number of coefficients with a name and a colour of their own."""
 
@@ -56,7 +56,7 @@ def render(path: Path, result: Result | None = None) -> str:
     words = "Every strength was fitted to all rows, starting from the answer of the one before."
     if path.scores is not None:
         words += (
-            f" Then each of {len(path.scores)} folds was kept back at the parties, and the models "
+            f" Then each of {len(path.scores)} folds was held out at the parties, and the models "
             "of the other rows "
             "were scored on it. Bars are one standard error. "
             f"The least mean loss is at {number(path.best_strength, 4)}; the strongest penalty "
@@ -77,7 +77,7 @@ def _headline(path: Path) -> str:
     rule = "within one standard error of the least loss"
     if path.rule == "best":
         rule = "the least loss"
-    return f"{path.knob.capitalize()} {number(path.chosen_strength, 4)}: {rule} on rows kept back"
+    return f"{path.knob.capitalize()} {number(path.chosen_strength, 4)}: {rule} on held-out rows"
 
 
 def _story(path: Path) -> str:
@@ -101,7 +101,7 @@ def _cards(path: Path) -> str:
                 f"rule: {path.rule}, {len(path.scores)} folds",
             ),
             (
-                "Loss on rows kept back",
+                "Loss on held-out rows",
                 number(path.means[path.chosen], 4),
                 f"± {number(path.errors[path.chosen])}",
             ),
@@ -123,7 +123,7 @@ def _all(path: Path) -> str:
         "run."
     )
     if path.scores is not None:
-        heads += ["loss, rows kept back", "standard error"]
+        heads += ["loss, held-out rows", "standard error"]
         words += " A star marks the strength that was chosen."
     rows = []
     for place, (row, result) in enumerate(zip(path.table(), path.results, strict=True)):
@@ -154,7 +154,7 @@ def scores(path: Path) -> Figure:
     """The mean loss on held-out rows with its standard error, and the strengths that the two rules
     choose.
     """
-    figure, ax = _axes("mean loss on rows kept back", path.strengths)
+    figure, ax = _axes("mean loss on held-out rows", path.strengths)
     order = np.argsort(path.strengths)
     x = np.array(path.strengths)[order]
     means = path.means[order]

@@ -80,7 +80,7 @@ _ADVICE = {
     ),
     Status.UNBOUNDED: "The objective has no lower bound. Add a penalty or bounds.",
     Status.INVALID_DATA: (
-        "An extension refused the data with an error of its own. The message says what is wrong."
+        "An extension refused the data with an error of its own. The message names the cause."
     ),
     Status.PARTY_LOST: "An agent stopped answering. Restart it, and continue from the checkpoint.",
     Status.PROTOCOL_ERROR: (

@@ -157,7 +157,7 @@ class Switching:
         if left < math.inf:
             more = f"about {left:.0f} more rounds, or {seconds:.2g} s"
         reason = (
-            f"After {t} rounds it was changed to {other.name}: at this pace {first.name} would "
+            f"After {t} rounds it was changed to {other.name}: at this rate {first.name} would "
             f"have needed {more}, and {other.name} is expected to need {other.seconds:.2g} s."
         )
         return Change(other.name, t, reason)

@@ -151,7 +151,8 @@ def in_one_piece(
         )
     if isinstance(data, Rows):
         raise InvalidData(
-            f"Rows of a {type(data.frame).__name__} lie in a cluster, and this reads data here: "
+            f"Rows of a {type(data.frame).__name__} are in a cluster, but this function reads "
+            "data in its own process: "
             "use engine='spark' or engine='ray', or give arrays."
         )
     if data is None or isinstance(data, dict | Iterator):

@@ -94,7 +94,7 @@ def category_counts(
     if frequent.sum() > MOST_COLUMNS:
         raise InvalidData(
             f"column {name!r} has {int(frequent.sum())} categories, more than {MOST_COLUMNS}. Pool "
-            "rare ones, with one-hot(100), say, or leave it out."
+            "rare ones, for example with one-hot(100), or leave it out."
         )
     rows_of = {}
     for one, count, is_frequent in zip(known, rows.tolist(), frequent.tolist(), strict=True):

@@ -239,7 +239,7 @@ def sums_of(tables: Sequence[Table]) -> FloatArray:
 )
 @discloses(
     (
-        "for each fit, of the rows that were kept back: the share of right answers and the mean "
+        "for each fit, of held-out rows: the share of right answers and the mean "
         "loss, "
         "as part of a sum"
     ),

@@ -488,7 +488,7 @@ class Totals:
         if curved:
             few = f", or too few rows are {curved}"
         return InvalidData(
-            f"the information is singular: {listed} cannot be told apart (collinear or constant "
+            f"the information is singular: {listed} cannot be distinguished (collinear or constant "
             f"columns{few}). {_fix(involved)}"
         )
 

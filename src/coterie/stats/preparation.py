@@ -59,7 +59,7 @@ LEAST_DISTANCE = 1e-9
 
 _TOO_MANY = (
     "the parties have more categories or values than their pages allow to send. Pool rare "
-    "categories, with one-hot(100), say, or leave columns out."
+    "categories, for example with one-hot(100), or leave columns out."
 )
 
 

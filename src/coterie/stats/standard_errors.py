@@ -276,7 +276,7 @@ def _distance(
         _refuse_exhausted(names, errors, totals.usual_errors(), steps)
     if not (np.isfinite(errors).all() and (errors > 0).all()):
         raise InvalidData(
-            "the model fits every row exactly: nothing is left to tell how uncertain it is."
+            "the model fits every row exactly: the data does not show how uncertain it is."
         )
     distance = float((steps / errors).max())
     _refuse_unfinished(tolerance, distance)
@@ -372,7 +372,8 @@ def _refuse_exhausted(
         exact = [name for name, none in zip(names, nothing, strict=True) if none]
         involved = ", ".join(exact)
         raise InvalidData(
-            f"the clusters cannot tell how uncertain the coefficients of {involved} are: every "
+            f"the clusters do not determine how uncertain the coefficients of {involved} are: "
+            "every "
             "cluster is fitted exactly, because as many columns are constant within clusters as "
             "there are clusters. Leave columns out, or use kind='robust'."
         )
@@ -430,7 +431,8 @@ def _covariance(
     k = totals.k
     if n <= k:
         raise InvalidData(
-            f"{n:g} rows cannot tell how uncertain {k} coefficients are. There must be more rows "
+            f"{n:g} rows do not determine how uncertain {k} coefficients are. There must be more "
+            "rows "
             "than coefficients; a weight counts as that many rows."
         )
     curved = ""

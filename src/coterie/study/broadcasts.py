@@ -81,7 +81,7 @@ def _prepares_by_rows(study: Study) -> bool:
 
 HELLO = Broadcast(
     "hello",
-    "the text of the study, the version of the program, and a number that tells a restart",
+    "the text of the study, the version of the program, and a number that identifies a restart",
     to="neighbours",
 )
 KEYS = Broadcast("introduction", "your TLS certificate and a random number")
@@ -143,7 +143,8 @@ METHODS_ALLOWED = Broadcast("allowed", "the methods that your policy allows", ("
 COMMITMENTS = Broadcast(
     "digests",
     (
-        "a keyed hash of your data. The key (nonce.txt) never leaves this machine, so nobody can "
+        "a keyed hash of your data. The key (nonce.txt) never leaves this machine, so that no "
+        "other party can "
         "test "
         "guesses"
     ),

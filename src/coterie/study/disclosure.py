@@ -475,7 +475,8 @@ def _header(study: Study, party: str, table: Table, operation: str, known: Known
         *first_screen.sentences(study, operation, worst, most, _kept(study)),
         "",
         f"To: {first_screen.recipients(study, party)}; {route}.",
-        f"Here: {table.n} rows, {table.d} columns{', the labels' if table.y is not None else ''}.",
+        f"Your table: {table.n} rows, {table.d} "
+        f"columns{', the labels' if table.y is not None else ''}.",
         f"Model: {problem.kind.report.described(problem.settings())}.",
         "",
         *first_screen.table(list(_rows(study, party, operation, known))),
@@ -542,7 +543,7 @@ def _footer() -> list[str]:
     return [
         "",
         (
-            "There is no differential privacy here, and no protection from parties that lie: see "
+            "Limitations: no differential privacy, and no protection from false data. See "
             "docs/threat-model.md."
         ),
     ]
@@ -570,7 +571,7 @@ def _preparation(study: Study) -> Iterator[Section]:
     if recipes is None:
         return
     if study.split == "features":
-        yield Section("Prepared here, without a message", lines=(str(recipes),))
+        yield Section("Prepared by you, without a message", lines=(str(recipes),))
     else:
         yield Section(f"Sent once to prepare the columns ({recipes})", Prepare.discloses)
 
@@ -619,7 +620,7 @@ def _path(study: Study) -> Iterator[Section]:
         yield Section("Sent once, for the grid of strengths", protocols)
     title = "Sent to deal the folds, if labels are classes"
     yield Section(title, (rows_outside_folds,), counts=partial(_of_folds, asked.cv))
-    title = "Sent for every strength and fold, about the rows that were kept back"
+    title = "Sent for every strength and fold, about held-out rows"
     yield Section(title, (mean_loss,), times=asked.points * asked.cv)
 
 

@@ -27,12 +27,13 @@ def ready_to_fit(session: Session, table: Table, reports: Reports) -> Ready[Amon
     common = matched(session, table)
     if common.n < table.n:
         reports.say(
-            f"{table.n - common.n} of {table.n} rows here are not at every party, and take no part"
+            f"{table.n - common.n} of your {table.n} rows are not at every party, and take no part"
         )
     held = prepare_own(session, common)
     table, cards = held.table, held.parts
     reports.say(
-        f"{table.n} rows here, {sum(card.columns for card in cards)} columns at all parties"
+        f"{table.n} rows in your table, {sum(card.columns for card in cards)} columns at all "
+        "parties"
     )
     allowed, later = agree_on_methods(session, cards, held.held)
     digests = session.all_gather(commitment(own, study, table), COMMITMENTS, str)

@@ -126,13 +126,13 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
         """Why this party, or a fold of it, has too few rows."""
         fewer = f"fewer than minimum-rows = {self.minimum_rows}"
         if rows < self.minimum_rows:
-            return f"there are {rows} rows here, {fewer}"
+            return f"the table has {rows} rows, {fewer}"
         # Sums over all rows less sums without a fold are sums over the fold alone.
         if study.path is not None and rows // study.path.cv < self.minimum_rows:
-            return f"a fold of [path] has {rows // study.path.cv} rows here, {fewer}"
+            return f"a fold of [path] has {rows // study.path.cv} rows, {fewer}"
         if study.chooses and rows // FOLDS < self.minimum_rows:
             return (
-                f"a fold of the choice among models has {rows // FOLDS} rows here, {fewer} (or "
+                f"a fold of the choice among models has {rows // FOLDS} rows, {fewer} (or "
                 "write mu into [problem])"
             )
         return None

@@ -262,7 +262,8 @@ def _compare(
         found.objections.append(f"its model is the part of {model.part}")
     found.objections += _unproven(model, agent)
     found.compared.append(
-        f"the data of this party, {table.n} rows, and what the certificate says of every party"
+        f"the data of this party, {table.n} rows, and the statements of the certificate about "
+        "every party"
     )
     compare_how(found, certificate)
     if found.objections:
@@ -333,7 +334,7 @@ def _objections(
         ]
     objections = []
     if (study.prepare is None) != (model.preparation is None):
-        objections.append("its model is prepared otherwise than the study says")
+        objections.append("its model is not prepared as the study states")
     tried = None if study.path is None else study.path.strengths
     if tried is not None and _strength(certificate) not in tried:
         called = knob(certificate.settings["problem"]["penalty"])
@@ -342,7 +343,7 @@ def _objections(
     if not model.digest() == held[session.own.party] == certificate.model_digest:
         objections.append("its model.npz is not the one that was certified")
     if study.split == "samples" and len(set(held.values())) > 1:
-        objections.append("its certificate says that the parties hold different models")
+        objections.append("its certificate states that the parties hold different models")
     return objections
 
 
@@ -357,7 +358,8 @@ def _other_data(session: Session, certificate: Certificate, ready: Reread[Among]
         if (participant.rows, participant.columns) != (part.rows, part.columns):
             counted = f"{participant.name} has {part.rows} rows and {part.columns} columns"
             yield (
-                f"{counted}, but its certificate says {participant.rows} and {participant.columns}"
+                f"{counted}, but its certificate states {participant.rows} and "
+                f"{participant.columns}"
             )
 
 

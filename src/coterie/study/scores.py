@@ -113,5 +113,5 @@ def _refuse_others(own: PartyFile, model: LinearModel, table: Table, data: Path)
         check_offset(model.problem, table.offset is not None)
     if table.d != model.coef_.shape[-1]:
         raise InvalidData(
-            f"the model has {model.coef_.shape[-1]} columns here, but {data} has {table.d}."
+            f"the model has {model.coef_.shape[-1]} columns, but {data} has {table.d}."
         )

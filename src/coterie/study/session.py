@@ -196,7 +196,7 @@ def _refuse_unnamed(
     for one in classes:
         if one not in named:
             raise Refused(
-                f"class {one!r} has fewer rows here than minimum-count = "
+                f"class {one!r} has fewer of your rows than minimum-count = "
                 f"{own.policy.minimum_count}, and no other party names it. List the classes in "
                 "the study, where its loss has some, or leave these rows out.",
                 f"{own.party} has a class with fewer rows than its minimum-count",

@@ -448,8 +448,8 @@ def _check_inference(path: str | Path, study: Study, problem: AnyProblem) -> Non
         for name in ("weights", "correction"):
             if getattr(study, name) is not None:
                 raise InvalidInput(
-                    f'{path}: {name} is for standard errors: add inference = "robust", say, or '
-                    "leave it out."
+                    f'{path}: {name} is for standard errors: add inference = "robust", for '
+                    "example, or leave it out."
                 )
         return
     try:
@@ -486,11 +486,11 @@ def _check_rows(path: str | Path, study: Study) -> None:
         raise InvalidInput(f"{path}: same-order is for split = 'features'; leave it out.")
     if study.same_order and study.id is not None:
         raise InvalidInput(
-            f"{path}: id and same-order both say which rows belong together; leave one out."
+            f"{path}: id and same-order both pair the rows of parties; leave one out."
         )
     if study.split == "features" and study.id is None and not study.same_order:
         raise InvalidInput(
-            f"{path}: nothing says which rows of the parties belong together. Name the column with "
+            f"{path}: no id shows which rows of the parties belong together. Name the column with "
             "the row ids, e.g. id = 'patient'; or, if all parties list the same rows in the same "
             "order, write same-order = true."
         )
@@ -622,7 +622,7 @@ def _check_inference_at(path: Path, own: PartyFile, study: Study) -> None:
         )
     if study.inference is not None and own.weight is not None and study.weights is None:
         raise InvalidInput(
-            f"{path}: the rows here have weights ({own.weight!r}), and standard errors depend on "
+            f"{path}: your rows have weights ({own.weight!r}), and standard errors depend on "
             'their meaning. Write weights = "frequency", "sampling" or "precision" into the study.'
         )
 

@@ -328,7 +328,7 @@ class GrpcMesh(Mesh):
                 return
             self._wanted_epoch = epoch
         for edge in self._edges.values():
-            edge.fail(Restarted(f"{because}; everybody continues from the last common state."))
+            edge.fail(Restarted(f"{because}; all parties continue from the last common state."))
 
     def _dial(self, edge: Edge, address: str) -> None:
         """Keep a connection to that neighbour until the end."""
@@ -481,7 +481,8 @@ class GrpcMesh(Mesh):
         if edge is None or header.kind is not Kind.HELLO or header.sender in self._dials:
             self.rejected["no neighbour"] += 1
             raise ProtocolError(
-                f"{self.name(self.me)} does not expect this caller: only neighbours connect here."
+                f"{self.name(self.me)} does not expect this caller: only its neighbours may "
+                "connect."
             )
         if (
             isinstance(self.security, MutualTLS)
@@ -522,7 +523,7 @@ class GrpcMesh(Mesh):
         header, payload = decode(frame, self.largest)
         if header.kind is not Kind.HELLO or header.sender != edge.neighbour:
             self.rejected["no hello"] += 1
-            raise ProtocolError(f"{self.name(edge.neighbour)} did not say hello.")
+            raise ProtocolError(f"{self.name(edge.neighbour)} did not send a hello first.")
         theirs = printable(payload.tobytes().decode(errors="replace"))
         if theirs != self.agreement:
             self.rejected["other study"] += 1
@@ -544,7 +545,7 @@ class GrpcMesh(Mesh):
         edge.known_as(header.collective)
         if header.step > self._wanted_epoch:
             self._want_epoch(
-                header.step, f"{self.name(edge.neighbour)} says that a party was started again"
+                header.step, f"{self.name(edge.neighbour)} reports that a party was started again"
             )
         elif header.epoch == self.epoch and edge.incarnation not in ("", header.collective):
             self._want_epoch(self.epoch + 1, f"{self.name(edge.neighbour)} was started again")

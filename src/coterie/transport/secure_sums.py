@@ -136,8 +136,9 @@ class MaskedSums(ExactSums):
         if not self._holds(numbers, check):
             raise ProtocolError(
                 "masks do not cancel in a total: a party masked with other seeds, or changed what "
-                "it passed on. Nobody "
-                "can say which. Start again; if it stays, compare the versions of the program and "
+                "it passed on. This "
+                "party cannot be identified. Start again; if it stays, compare the versions of "
+                "the program and "
                 "the keys."
             )
         return super().decoded(numbers, dtype)

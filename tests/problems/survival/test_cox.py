@@ -204,7 +204,7 @@ def test_standard_errors_that_there_are_not():
     nothing = co.survival_labels(np.exp(-X[:40, 0] / 3), np.arange(40) < 4)
     with pytest.raises(InvalidData, match="monotone likelihood"):
         co.solve(co.Problem("cox"), (X[:40], nothing)).inference()
-    with pytest.raises(InvalidData, match="x4 cannot be told apart"):
+    with pytest.raises(InvalidData, match="x4 cannot be distinguished"):
         co.solve(
             co.Problem("cox"),
             (np.column_stack([X, STRATA]), co.survival_labels(TIME, EVENT, None, STRATA)),

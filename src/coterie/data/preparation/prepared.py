@@ -292,7 +292,7 @@ class Categories(msgspec.Struct, frozen=True, tag="one-hot"):
         raise party_error(
             party,
             f"column {name!r} has {categories} in {count(rows, 'row')} that the fit did not have: "
-            f"{', '.join(examples)}. Leave these rows out, or fit with one-hot(10), say, which "
+            f"{', '.join(examples)}. Leave these rows out, or fit with one-hot(10), which "
             "pools rare and unknown categories.",
         )
 

@@ -261,7 +261,8 @@ def _step(written: str, where: str) -> Step:
     matched = _STEP.fullmatch(written)
     if matched is None:
         raise InvalidInput(
-            f"{where}: {written.strip()!r} is not a step; write, say, impute, standardise or "
+            f"{where}: {written.strip()!r} is not a step; write, for example, impute, standardise "
+            "or "
             "spline(5)."
         )
     name = _SPELLINGS.get(matched[1], matched[1])

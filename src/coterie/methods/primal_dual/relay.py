@@ -103,7 +103,7 @@ class Relay(Method[State, Rows]):
         work = sizes.rows_work / TUNING.parts
         if sizes.link.latency > work / costs.TUNING.speed:
             return None  # agents would wait for messages most of the time
-        outlook = Outlook(rounds, 1, sizes.columns, 0.0, "turns are fast here", work)
+        outlook = Outlook(rounds, 1, sizes.columns, 0.0, "turns are fast on this network", work)
         return worth(problem, network, sizes, outlook)
 
     def check(self, problem: Problem, network: Network) -> None:

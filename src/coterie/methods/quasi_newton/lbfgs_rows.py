@@ -86,7 +86,8 @@ class LbfgsRows(QuasiNewton[State]):
         super().check(problem, network)
         if not problem.loss.smooth:
             raise InvalidProblem(
-                f"lbfgs-rows needs a smooth loss, and {problem.loss.name} has a kink. Use "
+                f"lbfgs-rows needs a smooth loss, and {problem.loss.name} is not differentiable. "
+                "Use "
                 "interior-point, "
                 "or a smooth relative: huber for absolute, squared_hinge for hinge."
             )

@@ -51,7 +51,7 @@ class PersonalModels(Models[Personal, PersonalModel]):
             return [Point(model.coef_[[0]].toarray()[0], row)]
         if len(model.users) != len(members):
             raise InvalidInput(
-                f"the model is of {len(model.users)} users, but there are {len(members)} here."
+                f"the model is of {len(model.users)} users, but this data is of {len(members)}."
             )
         points = []
         for index in range(len(members)):

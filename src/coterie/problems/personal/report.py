@@ -104,7 +104,7 @@ class PersonalReport(Report[Personal, PersonalModel]):
         explanation = (
             f"{which} share of its own rows that its model classifies rightly: at least so much, "
             "by a bound that the "
-            "loss gives. It says nothing yet of new rows."
+            "loss gives. It is no statement about new rows."
         )
         bars = sorted(least, key=lambda bar: bar[1])
         return Shown("accuracies", explanation, ("user", "right, at least"), bars, shares=True)

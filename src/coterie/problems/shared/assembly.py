@@ -38,7 +38,7 @@ class SharedModels(Models[Shared, SharedModel]):
     ) -> list[Point]:
         if len(model.users) != len(members):
             raise InvalidInput(
-                f"the model is of {len(model.users)} users, but there are {len(members)} here."
+                f"the model is of {len(model.users)} users, but this data is of {len(members)}."
             )
         check_duals(witness, [agent.labelled for agent in members], "users")
         intercept = members[0].has_intercept
