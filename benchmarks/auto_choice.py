@@ -40,7 +40,8 @@ from coterie.numerics import arrays
 from coterie.run import rounds
 from coterie.run.method_choice import Circumstances, MethodChoice
 from coterie.run.settings import Algorithm
-from coterie.run.setup import make_link, make_network, sizes_of
+from coterie.run.network import make_network
+from coterie.run.setup import make_link, sizes_of
 
 LINKS = {"memory": None, "1 ms, 10 Gbit/s": (1e-3, 1e10), "20 ms, 100 Mbit/s": (0.02, 1e8)}
 TOLERANCE = 1e-6
