@@ -34,7 +34,7 @@ def modules():
         for info in pkgutil.walk_packages(package.__path__, f"coterie.{name}."):
             yield importlib.import_module(info.name)
     yield importlib.import_module("coterie.run.rounds")
-    yield importlib.import_module("coterie.run.switching")
+    yield importlib.import_module("coterie.run.rescue")
     yield importlib.import_module("coterie.run.stopping")
 
 
@@ -192,7 +192,7 @@ CASES = {
         *runs(["relay"], ["wine logistic"]),
         *runs(["relay"], ["iris hinge"], tol=1e-3),
     ],
-    "run.switching": runs(["auto"], ["correlated logistic"], link=(1e-3, 3e6), tol=1e-6),
+    "run.rescue": runs(["auto"], ["correlated logistic"], link=(1e-3, 3e6), tol=1e-6),
     "run.rounds": runs(["proximal-1"], ["iris hinge", "wine logistic"]),
     "run.stopping": runs(["proximal-2", "gram"], ["wine squared", "iris hinge"])[:3],
     "methods.second_order.interior_point": INTERIOR,

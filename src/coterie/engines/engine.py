@@ -18,12 +18,12 @@ from coterie.numerics.threads import cores
 from coterie.run.agent import forms_of_agents
 from coterie.run.certificate import Point
 from coterie.run.checkpoint import Checkpoint
+from coterie.run.rescue import Rescuable
 from coterie.run.rounds import Control, Conversation, Keep, Outcome, Start, Watch, never, unwatched
 from coterie.run.rounds import run as take_rounds
 from coterie.run.settings import Limits
 from coterie.run.site import SiteForm
 from coterie.run.steps import Steps, Transport
-from coterie.run.switching import Switching
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class Run:
 
     agents: Sequence[SiteForm]
     """A `SiteForm` of each party for a `Conversation`, and an `AgentForm` for rounds."""
-    steps: Steps | Switching | Conversation
+    steps: Steps | Rescuable | Conversation
     network: Network
     limits: Limits
     checkpoint: Checkpoint | None = None

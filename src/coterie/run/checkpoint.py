@@ -43,8 +43,8 @@ class Snapshot:
     """The gap that the method expected at the last certificate."""
     method: str | None = None
     """The method of the States, if "auto" chose it."""
-    change: list[Any] | None = None
-    """The fields of the `Change` that led to this method, if it is not the first one."""
+    rescue: list[Any] | None = None
+    """The fields of the `Rescue` that led to this method, if it is not the first one."""
 
 
 class Checkpoint:
@@ -70,7 +70,7 @@ class Checkpoint:
         }
         if snapshot.method is not None:
             header["method"] = snapshot.method
-            header["change"] = snapshot.change
+            header["rescue"] = snapshot.rescue
         header["states"] = []
         arrays: dict[str, Any] = {}
         for index, state in enumerate(snapshot.states):
@@ -236,7 +236,7 @@ def _rebuild(header: dict[str, Any], arrays: dict[str, Any], classes: Sequence[t
         header.get("next_look"),
         header.get("said_gap"),
         header.get("method"),
-        header.get("change"),
+        header.get("rescue"),
     )
 
 

@@ -42,7 +42,7 @@ def finish(
     """The result of a run for the agents of this process, whose dual variables are in the
     certificate.
     """
-    setup = setup.changed(outcome.change)
+    setup = setup.rescued(outcome.rescue)
     duals: list[FloatArray] = [np.empty(0)] * len(participants)
     for agent, point in zip(members, outcome.points, strict=True):
         if point.v is not None:

@@ -1,10 +1,9 @@
 """Choose the method of a fit: the one that the caller names, or the best for this problem and these
-parties; and the methods that a run may change to if its method is slower than expected, or stalls.
+parties; and the method with which a run continues if it stalls.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Container
 from dataclasses import dataclass, fields, replace
 from typing import Any, NoReturn
@@ -12,18 +11,16 @@ from typing import Any, NoReturn
 from coterie.errors import InvalidProblem, did_you_mean
 from coterie.methods import METHODS, Method
 from coterie.methods import method as find_method
-from coterie.methods.auto.costs import Sizes, expected
+from coterie.methods.auto.costs import Sizes
 from coterie.networks import Network
 from coterie.numerics.acceleration import accelerated
 from coterie.problems.parts.data import Classes
 from coterie.problems.problem import AnyProblem
+from coterie.run.rescue import Rescuable
 from coterie.run.settings import KEYWORDS, Algorithm
 from coterie.run.steps import Steps
-from coterie.run.switching import Candidate, Switching
 
 AUTO = Algorithm.method
-ROWS = ("samples", "linear", False)
-"""Split, family and `one_sender` of the methods that "auto" may change."""
 Entries = dict[str, type[Method[Any, Any]]]
 """Methods by name."""
 Liked = dict[str, tuple[float, str]]
@@ -43,22 +40,19 @@ class Circumstances:
     allowed: Container[str] | None = None
     """The methods that "auto" may choose from; None: all."""
     allowed_later: Container[str] | None = None
-    """The methods that "auto" may change to; None: all."""
+    """The methods with which a stalled run may continue; None: all."""
 
 
 @dataclass(frozen=True)
 class Auto:
-    """The methods that "auto" may change to during a run."""
+    """A run whose method "auto" chose, and the method with which it continues if it stalls."""
 
-    switching: Switching
-    other: Method[Any, Any] | None
-    """A cheaper method, if there is one."""
-    rescue: Method[Any, Any] | None
-    """The method with which a stalled run continues, if there is one."""
+    running: Rescuable
+    rescue: Method[Any, Any]
     asked: dict[str, Any]
     """The caller's settings of the method."""
     changed: dict[str, Any] | None = None
-    """If the method was changed: the method before, and the round of the change."""
+    """If the run was rescued: the method before, and the round of the rescue."""
 
 
 @dataclass(frozen=True)
@@ -183,27 +177,16 @@ class MethodChoice:
                 "that party's message. Use another method, or leave secure sums out."
             )
 
-    def changes(self, chosen: Method[Any, Any], steps: Steps, liked: Liked) -> Auto | None:
-        """The methods that "auto" may change to: a cheaper one, and one for a run that stalls."""
+    def rescue(self, chosen: Method[Any, Any], steps: Steps, liked: Liked) -> Auto | None:
+        """The method with which a run that stalls continues, if "auto" chose and one fits."""
         if not liked or steps.asynchronous:
             return None
-        cheaper, rescue = self._cheaper(chosen, steps, liked), self._rescue(chosen)
-        if cheaper is None and rescue is None:
+        method = self._rescue(chosen)
+        if method is None:
             return None
-        first = Candidate(chosen.name, steps, math.nan, math.nan, math.nan)
-        later, other, careful = None, None, None
-        if cheaper is not None:
-            first, later, other = cheaper
-        if rescue is not None:
-            careful = self._candidate_for_rescue(rescue)
-        link = self.known.sizes.link
-        switching = Switching(first, later, (link.latency, link.bandwidth), careful)
-        return Auto(switching, other, rescue, self._asked())
-
-    def _candidate_for_rescue(self, rescue: Method[Any, Any]) -> Candidate:
-        wanted = self.algorithm.acceleration if rescue.can_be_accelerated else "none"
-        steps = accelerated(rescue, wanted, rescue.accelerated(self.problem))
-        return Candidate(rescue.name, steps, math.nan, math.nan, math.nan)
+        wanted = self.algorithm.acceleration if method.can_be_accelerated else "none"
+        after = accelerated(method, wanted, method.accelerated(self.problem))
+        return Auto(Rescuable(chosen.name, steps, method.name, after), method, self._asked())
 
     def _asked(self) -> dict[str, Any]:
         """The caller's settings of the method, as certificates list them."""
@@ -230,45 +213,6 @@ class MethodChoice:
             if method is not None and method.rescues(self.problem, self.known.sizes):
                 return method
         return None
-
-    def _cheaper(
-        self, chosen: Method[Any, Any], steps: Steps, liked: Liked
-    ) -> tuple[Candidate, Candidate, Method[Any, Any]] | None:
-        """The chosen method, and another one for rows that accepts this problem unchanged, if there
-        is one.
-
-        The other one is the cheapest, unless one of few rounds costs not much more than the first:
-        if correlated columns make the first method take more rounds than expected, all methods that
-        use gradients only take more.
-        """
-        if chosen.name not in liked or not _is_for_rows(chosen):
-            return None
-        suited = [name for name in liked if self._suits_later(name, chosen)]
-        first = self._candidate(chosen.name, steps, liked)
-        candidates = [self._candidate(name, steps, liked) for name in suited]
-        for later in sorted(candidates, key=lambda one: one.after(first)):
-            other = self._checked(later.name)
-            if other is not None:
-                wanted = self.algorithm.acceleration
-                own = accelerated(other, wanted, other.accelerated(self.problem))
-                return first, replace(later, steps=own), other
-        return None
-
-    def _candidate(self, name: str, steps: Steps, liked: Liked) -> Candidate:
-        """The method with its expected rounds and seconds; its own steps are made if it is
-        chosen.
-        """
-        problem, sizes = self.problem, self.known.sizes
-        outlook = METHODS[name].outlook(problem, sizes)
-        costs = expected(problem, self.known.graph, sizes, outlook, liked[name][0])
-        return Candidate(name, steps, *costs)
-
-    def _suits_later(self, name: str, chosen: Method[Any, Any]) -> bool:
-        """Whether "auto" may change from the chosen method to this one."""
-        one = METHODS[name]
-        if name == chosen.name or not _is_for_rows(one):
-            return False
-        return self._allowed_later(name) and self._accepts(one)
 
     def _checked(self, name: str) -> Method[Any, Any] | None:
         """The method of that name, if it accepts this problem unchanged."""
@@ -297,10 +241,3 @@ class MethodChoice:
         if wants_acceleration and entry.coordinates is Method.coordinates:
             return False
         return algorithm.options.keys() <= {field.name for field in fields(entry)}
-
-
-def _is_for_rows(method: Method[Any, Any] | type[Method[Any, Any]]) -> bool:
-    """Whether "auto" may change the method. If one agent sends at a time, costs count its rounds in
-    another way.
-    """
-    return (method.split, method.family, method.one_sender) == ROWS

@@ -37,6 +37,7 @@ from coterie.run.certificate import (
 )
 from coterie.run.checkpoint import Checkpoint, Snapshot
 from coterie.run.collectives import Protocol
+from coterie.run.rescue import Rescuable, Rescue
 from coterie.run.settings import Limits
 from coterie.run.site import Site, SiteForm
 from coterie.run.statuses import Status
@@ -49,7 +50,6 @@ from coterie.run.stopping import (
     verdict,
     worth_a_look,
 )
-from coterie.run.switching import Change, Switching
 
 T = TypeVar("T")
 F = TypeVar("F", bound=AgentForm[AnyProblem])
@@ -61,7 +61,7 @@ Keep = Callable[["Outcome"], None]
 """A function that a run calls after every certificate, with the outcome that it would have if a
 party were lost now.
 """
-AnySteps = Steps | Switching
+AnySteps = Steps | Rescuable
 
 
 def unwatched(round: int, record: Record | None) -> None:
@@ -127,8 +127,8 @@ class Outcome:
     warnings: tuple[str, ...] = ()
     answers: list[Any] = field(default_factory=list)
     """The value that each agent computed in a `Conversation`."""
-    change: Change | None = None
-    """The change of method, if "auto" changed it during the run."""
+    rescue: Rescue | None = None
+    """The rescue, if the run was rescued."""
 
 
 @dataclass(frozen=True)
@@ -234,17 +234,17 @@ class RunLoop:
         limits: Limits,
         control: Control,
     ):
-        self.switching: Switching | None = None
-        if isinstance(steps, Switching):
-            self.switching = steps
-            steps = steps.first.steps
+        self.rescuable: Rescuable | None = None
+        if isinstance(steps, Rescuable):
+            self.rescuable = steps
+            steps = steps.steps
         self.steps: Steps = steps
-        self.change: Change | None = None
+        self.rescue: Rescue | None = None
         self.agents, self.transport, self.limits = agents, transport, limits
         self.control = control
         self.checkpoint: Checkpoint | None = None
         self.bill = transport.bill
-        self.asynchronous = (self.switching or steps).asynchronous
+        self.asynchronous = (self.rescuable or steps).asynchronous
         self.began = time.monotonic()
         self.history: list[Record] = []
         self.best = Best()
@@ -290,17 +290,16 @@ class RunLoop:
         common = self.transport.least(saved.newest() if saved else -1)
         if not saved or common < 0 or not self.transport.least(saved.has(common)):
             return None
-        classes = (self.switching or self.steps).states
+        classes = (self.rescuable or self.steps).states
         return saved.load(classes, common)
 
     def _restore(self, snapshot: Snapshot) -> None:
         """Continue from a snapshot."""
         self.t, self.states = snapshot.round, snapshot.states
-        if self.switching is not None and snapshot.change is not None:
-            self.change = Change(*snapshot.change)
-            if self.change.rescue:
-                self.agents = [agent.made_careful() for agent in self.agents]
-            self._go_on_with(self.switching.steps_after(self.change))
+        if self.rescuable is not None and snapshot.rescue is not None:
+            self.rescue = Rescue(*snapshot.rescue)
+            self.agents = [agent.made_careful() for agent in self.agents]
+            self._go_on_with(self.rescuable.steps_after)
         self.bill.restore(snapshot.bill)
         self.transport.recall(snapshot.memory)
         self.history = [Record(*row) for row in snapshot.history]
@@ -374,9 +373,8 @@ class RunLoop:
             return None
         self.certify()
         status = self.verdict()
-        if status is None:
-            self.reconsider()
-        elif not status.success and self.rescue():
+        failed = self.is_hopeless() if status is None else not status.success
+        if failed and self.rescued():
             status = None
         self.save()
         return status
@@ -434,8 +432,8 @@ class RunLoop:
 
     @property
     def _rounds_before(self) -> int:
-        """The rounds before "auto" changed the method."""
-        return 0 if self.change is None else self.change.after
+        """The rounds before the rescue."""
+        return 0 if self.rescue is None else self.rescue.after
 
     def _round_taken(self) -> Sequence[Any]:
         if self.batches is None:
@@ -544,49 +542,32 @@ class RunLoop:
         bounds = self.transport.take(certify, members, "proof")
         self.best.add(bounds[0], points)
 
-    # -- changes of the method ---------------------------------------------------------------------
+    # -- a rescue ----------------------------------------------------------------------------------
 
-    def reconsider(self) -> None:
-        """Continue with the other method of an "auto" run, from the best model and dual so far, if
-        that is cheaper now.
-        """
-        if self.switching is None:
-            return
-        change = None
-        if self.change is None:
-            change = self.switching.change(self.history, self.bill, self.unit, self.target)
-        slower = change is not None and self.switching.slower_rounds
-        careful = slower or self.switching.hopeless(
-            self.history, self.unit, self.target, self.change
-        )
-        if careful and self.rescue():
-            return
-        if change is not None:
-            self._change_to(change)
+    def is_hopeless(self) -> bool:
+        """Whether the method of an "auto" run would take too many rounds."""
+        if self.rescuable is None or self.rescue is not None:
+            return False
+        return self.rescuable.is_hopeless(self.history, self.unit, self.target)
 
-    def rescue(self) -> bool:
+    def rescued(self) -> bool:
         """Continue with careful agents from the best model and dual, if the run may be rescued;
         return whether it was.
 
-        If rounding alone exceeds the tolerance, no method helps.
+        A run is rescued once. If rounding alone exceeds the tolerance, no method helps.
         """
         bound = self.best.bound
-        if self.switching is None or bound is None or limited_by_rounding(bound, self.target):
+        if self.rescuable is None or self.rescue is not None:
             return False
-        change = self.switching.rescued(self.history, self.unit, self.change)
-        if change is None:
+        if bound is None or limited_by_rounding(bound, self.target):
             return False
         self.agents = [agent.made_careful() for agent in self.agents]
-        self._change_to(change)
-        return True
-
-    def _change_to(self, change: Change) -> None:
-        assert self.switching is not None
-        self.change, self.expected = change, None
-        self._go_on_with(self.switching.steps_after(change))
+        self.rescue, self.expected = self.rescuable.rescued(self.history, self.unit), None
+        self._go_on_with(self.rescuable.steps_after)
         self._start(self._at_data(with_dual, self.best.points))
         self._look_again()
         self._publish()
+        return True
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -597,8 +578,8 @@ class RunLoop:
             return None
         history = self.history
         # A standstill before a rescue says nothing about the method after it.
-        if self.change is not None and self.change.rescue:
-            history = of_later_rounds(history, self.change.after)
+        if self.rescue is not None:
+            history = of_later_rounds(history, self.rescue.after)
         return verdict(history, bound, self.unit, self.limits.tol)
 
     def limit_reached(self) -> Status | None:
@@ -659,7 +640,7 @@ class RunLoop:
             self.history,
             error,
             warnings,
-            change=self.change,
+            rescue=self.rescue,
         )
 
     def _reachable(self, bound: Bound) -> str:
@@ -693,8 +674,8 @@ class RunLoop:
             self.next_certificate,
             self.expected,
         )
-        if self.switching is not None:
-            snapshot.method, snapshot.change = self.switching.written(self.change)
+        if self.rescuable is not None:
+            snapshot.method, snapshot.rescue = self.rescuable.written(self.rescue)
         self.warnings = self.checkpoint.attempt(snapshot)
 
 

@@ -25,9 +25,9 @@ from coterie.problems.problem import AnyProblem, K
 from coterie.run.agent import Agent, AgentForm, with_data
 from coterie.run.method_choice import AUTO, Auto, Circumstances, MethodChoice
 from coterie.run.network import around_a_server, no_network
+from coterie.run.rescue import Rescuable, Rescue
 from coterie.run.settings import Limits, Settings
 from coterie.run.steps import Steps
-from coterie.run.switching import Change, Switching
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Setup:
     """The method in its acceleration."""
     explanation: str
     auto: Auto | None = None
-    """If "auto" chose the method: the methods that it may change to."""
+    """If "auto" chose the method: the one with which the run continues if it stalls."""
 
     @property
     def graph(self) -> Network:
@@ -55,22 +55,20 @@ class Setup:
         return self.wanted.limits
 
     @property
-    def running(self) -> Steps | Switching:
-        """The method for `rounds.run`, or all methods of an "auto" run."""
-        return self.steps if self.auto is None else self.auto.switching
+    def running(self) -> Steps | Rescuable:
+        """The method for `rounds.run`, with its rescue if "auto" chose it."""
+        return self.steps if self.auto is None else self.auto.running
 
-    def changed(self, change: Change | None) -> Setup:
-        """The set-up after the run changed its method."""
-        if self.auto is None or change is None:
+    def rescued(self, rescue: Rescue | None) -> Setup:
+        """The set-up after the run was rescued."""
+        if self.auto is None or rescue is None:
             return self
-        other = self.auto.rescue if change.rescue else self.auto.other
-        assert other is not None
-        after = {"from": self.method.settings(), "after": change.after, "asked": self.auto.asked}
+        after = {"from": self.method.settings(), "after": rescue.after, "asked": self.auto.asked}
         return replace(
             self,
-            method=other,
-            steps=self.auto.switching.steps_after(change),
-            explanation=f"{self.explanation} {change.because}",
+            method=self.auto.rescue,
+            steps=self.auto.running.steps_after,
+            explanation=f"{self.explanation} {rescue.because}",
             auto=replace(self.auto, changed=after),
         )
 
@@ -124,13 +122,13 @@ class Setup:
         """The digest that a checkpoint belongs to: of the settings without the limits, and of these
         other digests.
 
-        If "auto" may change the method, the digest is of all its candidates.
+        If the run may be rescued, the digest is of both methods.
         """
         settings = {**self.settings(), "limits": None}
-        if self.auto is not None and self.auto.other is not None:
+        if self.auto is not None:
             settings["method"] = {
                 "name": AUTO,
-                "candidates": [self.method.settings(), self.auto.other.settings()],
+                "candidates": [self.method.settings(), self.auto.rescue.settings()],
             }
         return digest(json.dumps(settings, sort_keys=True), *others)
 
@@ -166,7 +164,7 @@ def set_up(
     if note := family.report.note(problem, graph.agents):
         explanation += f" {note}"
     known = replace(known, graph=graph)
-    auto = replace(choice, problem=problem, known=known).changes(chosen, steps, liked)
+    auto = replace(choice, problem=problem, known=known).rescue(chosen, steps, liked)
     return Setup(problem, settings, known, chosen, steps, explanation, auto)
 
 

@@ -582,7 +582,7 @@ def _rounds(study: Study) -> Section:
         title = f"Sent in every round ({study.method})"
     else:
         later = (
-            ", and perhaps by another of them later in the run"
+            ", and perhaps by another of them if the run stalls"
             if study.messages == "samples"
             else ""
         )

@@ -65,8 +65,8 @@ def take_rounds(
         Start(saved, rounds.warm, rounds.sent),
         Control(reports.stop_wished, reports.watch),
     )
-    if outcome.change is not None and not rounds.called:
-        reports.say(outcome.change.because)
+    if outcome.rescue is not None and not rounds.called:
+        reports.say(outcome.rescue.because)
     if outcome.error is None:
         return _compared(session, transport, outcome, saved)
     if outcome.status is Status.PROTOCOL_ERROR and saved is not None:

@@ -170,14 +170,10 @@ class Outlook:
     def seconds(self, network: Network, sizes: Sizes) -> float:
         """Return the time of all rounds."""
         messages = _sum_seconds(network, sizes.link, self.sums, self.scalars)
-        return self.rounds * messages + self.computing(sizes)
-
-    def computing(self, sizes: Sizes) -> float:
-        """Return the time of the computation in all rounds."""
         own = self.work / TUNING.speed + self.sums * TUNING.call
         if sizes.link.memory:
             own = own * sizes.agents
-        return self.rounds * (own + self.shared / TUNING.speed)
+        return self.rounds * (messages + own + self.shared / TUNING.speed)
 
 
 def first_order(problem: Any, sizes: Sizes) -> Outlook:
@@ -202,21 +198,6 @@ def worth(problem: Problem, network: Network, sizes: Sizes, outlook: Outlook) ->
         f"{sizes.link}"
     )
     return TUNING.first_order * usual / taken, reason
-
-
-def expected(
-    problem: Any, network: Network, sizes: Sizes, outlook: Outlook | None, score: float
-) -> tuple[float, float, float]:
-    """Return the rounds that "auto" expects of a method with that score, their seconds, and the
-    seconds of these that are computation.
-    """
-    factor = 1.0
-    if outlook is None:
-        outlook = first_order(problem, sizes)
-        factor = TUNING.first_order / score
-    seconds = factor * outlook.seconds(network, sizes)
-    computing = factor * outlook.computing(sizes)
-    return outlook.rounds, seconds, computing
 
 
 def _sum_seconds(network: Network, link: Link, sums: float, scalars: float) -> float:
