@@ -53,7 +53,7 @@ class Kept:
             states = [{"w": 1}, ("a", np.arange(5.0))]
             self.checkpoint = Checkpoint(folder, "this run")
             self.path = self.checkpoint.save(
-                Snapshot(7, states[1:], {"rounds": []}, [[1, 0.5, 3]], {"bound": [1.0]})
+                Snapshot(7, states[1:], {"rounds": []}, np.array([[1, 0.5, 3]]), {"bound": [1.0]})
             )
         elif kind == "certificate":
             self.path = fitted("linear").certificate.save(folder / "certificate.json")
@@ -66,9 +66,8 @@ class Kept:
         """What the file says, in a form that can be compared."""
         if self.kind == "snapshot":
             found = self.checkpoint.load([tuple], self.checkpoint.newest())
-            return json.dumps([found.round, found.bill, found.history, found.best]), repr(
-                found.states
-            )
+            history = found.history.tolist()
+            return json.dumps([found.round, found.bill, history, found.best]), repr(found.states)
         if self.kind == "certificate":
             certificate = co.Certificate.load(self.path)
             return (

@@ -17,6 +17,7 @@ the papers count; `total` is all that was sent, and `max_bits` limits it.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -61,8 +62,11 @@ class Bill:
         self._alike: dict[tuple[str, str], list[int]] = {}
         # (purpose, collective) -> per agent [messages, scalars, bits], if they do not
         self._apart: dict[tuple[str, str], list[list[int]]] = {}
-        self._rounds: list[list[int]] = []
-        """Runs of rounds with equal traffic: the number of rounds, and the numbers sent by each."""
+        self._lengths = array("q")
+        self._sizes = array("q")
+        """Runs of rounds with equal traffic: the number of rounds, and the numbers sent by each.
+        Arrays: in some runs every round differs from the one before.
+        """
         self._scalars = 0
         self._bits = 0
         self._before = 0
@@ -136,10 +140,11 @@ class Bill:
         """Count the end of a round."""
         sent = self._scalars - self._before
         self._before = self._scalars
-        if self._rounds and self._rounds[-1][1] == sent:
-            self._rounds[-1][0] += 1
+        if self._sizes and self._sizes[-1] == sent:
+            self._lengths[-1] += 1
         else:
-            self._rounds.append([1, sent])
+            self._lengths.append(1)
+            self._sizes.append(sent)
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -151,7 +156,7 @@ class Bill:
     @property
     def rounds(self) -> int:
         """The number of rounds."""
-        return sum(count for count, _ in self._rounds)
+        return sum(self._lengths)
 
     @property
     def messages(self) -> int:
@@ -199,7 +204,8 @@ class Bill:
     @property
     def per_round(self) -> list[int]:
         """The numbers that each round sent."""
-        return [sent for count, sent in self._rounds for _ in range(count)]
+        runs = zip(self._lengths, self._sizes, strict=True)
+        return [sent for count, sent in runs for _ in range(count)]
 
     @property
     def per_edge(self) -> dict[tuple[int, int], int]:
@@ -301,7 +307,8 @@ class Bill:
         """All that was counted so far, as plain values."""
         alike = [[*key, *entry] for key, entry in sorted(self._alike.items())]
         apart = [[*key, [list(row) for row in rows]] for key, rows in sorted(self._apart.items())]
-        return {"alike": alike, "apart": apart, "rows": [list(row) for row in self._rounds]}
+        rows = [list(row) for row in zip(self._lengths, self._sizes, strict=True)]
+        return {"alike": alike, "apart": apart, "rows": rows}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue counting from an earlier `state()`."""
@@ -311,7 +318,8 @@ class Bill:
         self._apart = {}
         for purpose, collective, table in state["apart"]:
             self._apart[purpose, collective] = [list(map(int, row)) for row in table]
-        self._rounds = [[count, sent] for count, sent in state["rows"]]
+        self._lengths = array("q", [count for count, _ in state["rows"]])
+        self._sizes = array("q", [sent for _, sent in state["rows"]])
         self._scalars = self.scalars
         self._bits = self.bits
         self._before = self.scalars

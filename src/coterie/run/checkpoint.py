@@ -18,9 +18,11 @@ import numpy as np
 
 from coterie.data.archives import read_archive, readable, write_archive
 from coterie.errors import CorruptFile, InvalidInput
+from coterie.numerics.arrays import FloatArray
 from coterie.run.certificate import Point
 
 MEMORY = "memory/"
+HISTORY = "history"
 
 
 @dataclass
@@ -30,7 +32,8 @@ class Snapshot:
     round: int
     states: list[Any]
     bill: dict[str, Any] = field(default_factory=dict)
-    history: list[list[Any]] = field(default_factory=list)
+    history: FloatArray = field(default_factory=lambda: np.empty((0, 0)))
+    """A row for each certificate."""
     best: dict[str, Any] = field(default_factory=dict)
     """The numbers of the best certificates so far."""
     points: dict[str, list[Point]] = field(default_factory=dict)
@@ -63,7 +66,6 @@ class Checkpoint:
             "identity": self.identity,
             "round": snapshot.round,
             "bill": snapshot.bill,
-            "history": snapshot.history,
             "best": snapshot.best,
             "next_look": snapshot.next_look,
             "said_gap": snapshot.expected_gap,
@@ -72,7 +74,7 @@ class Checkpoint:
             header["method"] = snapshot.method
             header["rescue"] = snapshot.rescue
         header["states"] = []
-        arrays: dict[str, Any] = {}
+        arrays: dict[str, Any] = {HISTORY: snapshot.history}
         for index, state in enumerate(snapshot.states):
             header["states"].append(_taken_apart(state, f"{index}", arrays))
         for name, points in snapshot.points.items():
@@ -220,6 +222,9 @@ def _put_together(plain: dict[str, Any], arrays: dict[str, Any], classes: Sequen
 
 
 def _rebuild(header: dict[str, Any], arrays: dict[str, Any], classes: Sequence[type]) -> Snapshot:
+    history = arrays[HISTORY]
+    if history.dtype != np.float64 or history.ndim != 2:
+        raise ValueError("a history that is no table of numbers")
     states = [_put_together(plain, arrays, classes) for plain in header["states"]]
     memory = {}
     for name, array in arrays.items():
@@ -229,7 +234,7 @@ def _rebuild(header: dict[str, Any], arrays: dict[str, Any], classes: Sequence[t
         header["round"],
         states,
         header["bill"],
-        header["history"],
+        history,
         header["best"],
         {name: _points(name, arrays, len(states)) for name in ("best", "lowest", "highest")},
         memory,

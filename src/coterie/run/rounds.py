@@ -44,8 +44,10 @@ from coterie.run.statuses import Status
 from coterie.run.steps import Steps, Transport
 from coterie.run.stopping import (
     Record,
+    as_array,
     limited_by_rounding,
     next_certificate,
+    of_array,
     of_later_rounds,
     verdict,
     worth_a_look,
@@ -302,7 +304,7 @@ class RunLoop:
             self._go_on_with(self.rescuable.steps_after)
         self.bill.restore(snapshot.bill)
         self.transport.recall(snapshot.memory)
-        self.history = [Record(*row) for row in snapshot.history]
+        self.history = of_array(snapshot.history)
         self.best = Best.restored(snapshot.best, snapshot.points)
         if self.history:
             self.certified_at = self.history[-1].round
@@ -667,7 +669,7 @@ class RunLoop:
             self.t,
             list(self.states),
             self.bill.state(),
-            [list(vars(record).values()) for record in self.history],
+            as_array(self.history),
             numbers,
             points,
             self.transport.memory(),

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from numbers import Real
 
+import numpy as np
+
 from coterie.errors import InvalidProblem
-from coterie.numerics.arrays import whole_number
+from coterie.numerics.arrays import FloatArray, whole_number
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.run.bill import Bill
 from coterie.run.certificate import Bound
@@ -114,7 +116,7 @@ def _at_least_zero(name: str, value: float | None) -> float | None:
     return float(value)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Record:
     """One line of the history: the certificate after a round, and the cost until then."""
 
@@ -124,6 +126,25 @@ class Record:
     primal: float
     dual: float
     gap: float
+
+
+def as_array(history: Sequence[Record]) -> FloatArray:
+    """The history as one array, with a row for each record: a long run keeps it in every
+    checkpoint.
+    """
+    names = [one.name for one in fields(Record)]
+    rows = np.empty((len(history), len(names)))
+    for place, name in enumerate(names):
+        rows[:, place] = [getattr(record, name) for record in history]
+    return rows
+
+
+def of_array(rows: FloatArray) -> list[Record]:
+    """The history that `as_array` wrote."""
+    return [
+        Record(int(round), seconds, int(bits), *numbers)
+        for round, seconds, bits, *numbers in rows.tolist()
+    ]
 
 
 def of_later_rounds(history: Sequence[Record], after: int) -> list[Record]:
