@@ -92,14 +92,11 @@ class Entries(Mapping[str, E], Generic[E]):
         return found
 
     def __getitem__(self, name: str) -> E:
-        try:
-            if name in self:
-                if name in self._own:
-                    return self._own[name]
-                return self._added[name]
-        except TypeError:  # not even hashable
-            pass
-        raise self.unknown(name)
+        if name not in self:
+            raise self.unknown(name)
+        if name in self._own:
+            return self._own[name]
+        return self._added[name]
 
     def unknown(self, name: object, also: Iterable[str] = ()) -> UnknownName:
         """Make the error for a name that is neither in the catalogue nor in `also`."""
@@ -107,6 +104,8 @@ class Entries(Mapping[str, E], Generic[E]):
         return UnknownName(self._kind, name, {*self, *also}, REGISTER, failures)
 
     def __contains__(self, name: object) -> bool:
+        if not isinstance(name, str):
+            return False
         if name not in self._own and name not in self._added:
             EXTENSIONS.load()
         return name in self._own or name in self._added

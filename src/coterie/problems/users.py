@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
+from coterie.errors import InvalidProblem, did_you_mean
 from coterie.problems.personal.problem import Personal
 from coterie.problems.shared.problem import Shared
 
@@ -17,4 +19,12 @@ def problem_of_users(**parameters: Any) -> Personal | Shared:
     """
     if parameters.keys() & OF_SHARED:
         return Shared(**parameters)
+    known = sorted(inspect.signature(Personal).parameters)
+    unknown = [name for name in parameters if name not in known]
+    if unknown:
+        message = (
+            f"a problem with one model per user does not take {', '.join(unknown)}; it takes "
+            f"{', '.join(known)}. {did_you_mean(unknown[0], known)}"
+        )
+        raise InvalidProblem(message.rstrip())
     return Personal(**parameters)

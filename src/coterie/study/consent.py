@@ -80,7 +80,7 @@ def _known(own: PartyFile) -> dict[str, Any]:
     changed = CorruptFile(f"{path} was changed: delete it to be asked again.")
     try:
         found = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise changed from error
     if not isinstance(found, dict):
         raise changed

@@ -39,7 +39,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -49,7 +50,7 @@ import msgspec
 from coterie import __version__
 from coterie.data.preparation.recipes import Preparation
 from coterie.engines.processes import pace_of
-from coterie.errors import InvalidInput, InvalidProblem, UnknownName
+from coterie.errors import CoterieError, InvalidInput, InvalidProblem, UnknownName
 from coterie.methods import method as find_method
 from coterie.networks import Network, from_edges, star
 from coterie.numerics.arrays import digest, whole_number
@@ -71,6 +72,8 @@ ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):\d{1,5}")
 
 UNPRICED = {"loss", "penalty", "l1_ratio", "intercept"}
 """The keys of [problem] in a study of users that lets the parties choose the rest."""
+UNUSABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What a value of an unexpected type can end in."""
 LONGEST_DEADLINE, LONGEST_PATIENCE = 86_400.0, 30 * 86_400.0
 """Seconds: a day, and a month."""
 
@@ -377,7 +380,27 @@ T = TypeVar("T", Study, PartyFile)
 
 def load_study(path: str | Path) -> Study:
     """Read study.toml. A wrong line is refused, and the error names the place."""
-    study = _decoded(path, Study)
+    with _refusing(path):
+        study = _decoded(path, Study)
+        _check_study(path, study)
+    return study
+
+
+@contextmanager
+def _refusing(path: str | Path) -> Iterator[None]:
+    """Refuse a file with a value that no check expects, and name the file."""
+    try:
+        yield
+    except CoterieError:
+        raise
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read ({error.strerror}).") from error
+    except UNUSABLE as error:
+        raise InvalidInput(f"{path}: {str(error) or type(error).__name__}") from error
+
+
+def _check_study(path: str | Path, study: Study) -> None:
+    """Refuse values that parties cannot have, or that do not fit together."""
     _check_parties(path, study)
     _check_clock(path, study)
     _check_rows(path, study)
@@ -389,7 +412,6 @@ def load_study(path: str | Path) -> Study:
     _check_method(path, study)
     _check_network(path, study, problem)
     _check_dials(path, study)
-    return study
 
 
 def _check_parties(path: str | Path, study: Study) -> None:
@@ -580,8 +602,23 @@ def load_party(path: str | Path, without: Sequence[str] = ()) -> tuple[PartyFile
     Results without them are written to a folder next to that of the whole study.
     """
     path = Path(path)
-    own = _with_absolute_paths(_decoded(path, PartyFile), path.resolve().parent)
+    with _refusing(path):
+        own = _with_absolute_paths(_decoded(path, PartyFile), path.resolve().parent)
     study = load_study(own.study)
+    with _refusing(path):
+        _check_party(path, own, study)
+    if not without:
+        return own, study
+    if own.party in without:
+        raise InvalidInput(f"{path} is the file of {own.party}, which is to be left out.")
+    study = study.without(without)
+    _check_dials(path, study)
+    folder = own.output.with_name(f"{own.output.name}-without-{'-'.join(sorted({*without}))}")
+    return msgspec.structs.replace(own, output=folder), study
+
+
+def _check_party(path: Path, own: PartyFile, study: Study) -> None:
+    """Refuse values of party.toml that do not fit the study."""
     if isinstance(own.test, float) and not (0 < own.test < 1 and study.split == "samples"):
         raise InvalidInput(
             f"{path}: test is a file, or with split = 'samples' a share of the rows between 0 and "
@@ -591,14 +628,6 @@ def load_party(path: str | Path, without: Sequence[str] = ()) -> tuple[PartyFile
     own.policy.check(path)
     _check_inference_at(path, own, study)
     _check_seconds(path, "patience", own.patience, LONGEST_PATIENCE)
-    if not without:
-        return own, study
-    if own.party in without:
-        raise InvalidInput(f"{path} is the file of {own.party}, which is to be left out.")
-    study = study.without(without)
-    _check_dials(path, study)
-    folder = own.output.with_name(f"{own.output.name}-without-{'-'.join(sorted({*without}))}")
-    return msgspec.structs.replace(own, output=folder), study
 
 
 def _with_absolute_paths(own: PartyFile, base: Path) -> PartyFile:
@@ -628,12 +657,7 @@ def _check_inference_at(path: Path, own: PartyFile, study: Study) -> None:
 
 
 def _decoded(path: str | Path, kind: type[T]) -> T:
-    try:
-        return msgspec.toml.decode(Path(path).read_bytes(), type=kind, dec_hook=_path)
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be read ({error.strerror}).") from error
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise InvalidInput(f"{path}: {error}") from error
+    return msgspec.toml.decode(Path(path).read_bytes(), type=kind, dec_hook=_path)
 
 
 def _path(kind: type, value: Any) -> Any:
