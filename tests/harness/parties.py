@@ -150,13 +150,14 @@ def together(folder, tables=None, names=NAMES, work=fit_together, links=GrpcMesh
 class Party:
     """A party's agent as a process of its own."""
 
-    def __init__(self, folder, name, *arguments, prefix=()):
+    def __init__(self, folder, name, *arguments, prefix=(), script="", environment=None):
+        """`script`: the text of a program that takes the place of `coterie`."""
         self.folder, self.name = folder, name
+        self.environment = environment or {}
         self.command = [
             *prefix,
             sys.executable,
-            "-m",
-            "coterie",
+            *(["-c", script] if script else ["-m", "coterie"]),
             "agent",
             str(folder / name / "party.toml"),
             "--json",
@@ -171,6 +172,7 @@ class Party:
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
             "PYTHONFAULTHANDLER": "1",
+            **self.environment,
         }
         self.log = (self.folder / self.name / "log").open("a")
         self.process = subprocess.Popen(
@@ -216,8 +218,17 @@ class Party:
 
 
 @contextlib.contextmanager
-def processes(folder, names=NAMES, prefixes=None):
-    running = {name: Party(folder, name, prefix=(prefixes or {}).get(name, ())) for name in names}
+def processes(folder, names=NAMES, prefixes=None, scripts=None, environment=None):
+    running = {
+        name: Party(
+            folder,
+            name,
+            prefix=(prefixes or {}).get(name, ()),
+            script=(scripts or {}).get(name, ""),
+            environment=environment,
+        )
+        for name in names
+    }
     try:
         yield running
     finally:

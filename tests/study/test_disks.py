@@ -14,6 +14,7 @@ import pytest
 
 from coterie.api.result import Result
 from coterie.run.statuses import Status
+from coterie.study.folder import MARKER
 from tests.harness.parties import NAMES, data, processes, write_data, write_study
 from tests.study.test_faults import LONG, assert_same_bits, undisturbed, until
 
@@ -136,7 +137,7 @@ def test_a_disk_that_fails_costs_nobody_the_result(tmp_path, faults):
         results = [Result.load(place) for place in places]
         assert_same_bits(results, undisturbed(tables, settings))
         for place, result in zip(places, results, strict=True):
-            assert sorted(file.name for file in place.iterdir()) == WHOLE
+            assert sorted(file.name for file in place.iterdir()) == [MARKER, *WHOLE]
             assert bool(result.warnings) == (place != places[0])
     finally:
         for disk in disks.values():

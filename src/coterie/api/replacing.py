@@ -11,9 +11,10 @@ A result that may not replace the earlier one is written into a folder inside: n
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-import shutil
+from collections.abc import Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -24,6 +25,17 @@ from coterie.run.statuses import Status
 
 LAST = "last-run"
 """The folder of a run that did not replace an earlier result."""
+FILES = (
+    "model.npz",
+    "certificate.json",
+    "run.json",
+    "report.html",
+    "bill.json",
+    "choice.json",
+    "inference.json",
+    "last-failure.json",
+)
+"""The files of a result, with those that commands and studies between organisations add."""
 FAILED = frozenset(
     {
         Status.DIVERGED,
@@ -66,9 +78,33 @@ def why_path_kept(folder: FilePath, path: Path) -> str | None:
 def place_for(folder: FilePath, why: str | None) -> FilePath:
     """Where a new result is written: that folder, or one inside if the earlier result stays."""
     if why is None:
-        shutil.rmtree(folder / LAST, ignore_errors=True)
+        remove_result(folder / LAST)
         return folder
     return folder / LAST
+
+
+def remove_result(folder: FilePath) -> None:
+    """Remove the files of a result, and the folder if nothing else is in it."""
+    if folder.is_symlink():
+        return
+    remove_path(folder / "path")
+    _remove(folder, FILES)
+
+
+def remove_path(folder: FilePath) -> None:
+    """Remove the files of a path of results, and the folder if nothing else is in it."""
+    if folder.is_symlink():
+        return
+    for one in folder.glob("strength-[0-9][0-9][0-9]"):
+        _remove(one, FILES)
+    _remove(folder, ("path.json",))
+
+
+def _remove(folder: FilePath, names: Sequence[str]) -> None:
+    with contextlib.suppress(OSError):
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+        folder.rmdir()
 
 
 def kept_note(folder: FilePath, why: str) -> str:

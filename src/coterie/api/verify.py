@@ -102,6 +102,8 @@ class Verification:
     """Statements that do not follow from the data. No proof rests on them."""
     signed_by: tuple[str, ...] = ()
     """Between organisations: the parties whose signatures under the certificate hold."""
+    unsigned_by: tuple[str, ...] = ()
+    """Between organisations: the parties without such a signature."""
 
     @property
     def holds(self) -> bool:

@@ -294,11 +294,13 @@ def _end(answer: dict[str, Any]) -> str:
 
 
 def _end_of_verify(answer: dict[str, Any]) -> str:
-    if not answer["holds"]:
-        return f"does not hold: {'; '.join(answer['objections'])}."
     signed = ""
     if answer["signed_by"]:
         signed = f" Signed by {', '.join(answer['signed_by'])}."
+    if answer["unsigned_by"]:
+        signed = f"{signed} Not signed by {', '.join(answer['unsigned_by'])}."
+    if not answer["holds"]:
+        return f"does not hold: {'; '.join(answer['objections'])}.{signed}"
     return f"holds. {answer['proves']}{signed}\n  {answer['about']}"
 
 

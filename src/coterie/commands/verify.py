@@ -353,6 +353,7 @@ def _show(found: Verification, as_json: bool) -> int:
     else:
         objections = escape("; ".join(found.objections))
         console(stderr=True).print(f"[red]The certificate does not hold:[/red] {objections}.")
+        _show_signers(found)
     if found.holds:
         return 0
     return VERIFICATION_FAILED
@@ -368,5 +369,11 @@ def _show_proof(found: Verification) -> None:
     show_value("Compared", "; ".join(found.compared))
     if found.unchecked:
         show_value("Unchecked", "; ".join(found.unchecked))
+    _show_signers(found)
+
+
+def _show_signers(found: Verification) -> None:
     if found.signed_by:
         show_value("Signed by", ", ".join(found.signed_by))
+    if found.unsigned_by:
+        show_value("Not signed by", ", ".join(found.unsigned_by))

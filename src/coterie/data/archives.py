@@ -21,6 +21,9 @@ import numpy.typing as npt
 from coterie.errors import CorruptFile, CoterieError, InvalidInput, NotRegistered
 from coterie.numerics.arrays import digest
 
+STAGED = ".coterie-new-"
+"""The beginning of the names of temporary folders."""
+
 
 def write_atomically(path: str | Path, content: bytes, *, public: bool = False) -> Path:
     """Write to a temporary file in the same folder, flush it to the disk, and put it in place in
@@ -71,9 +74,9 @@ def staged(folder: str | Path) -> Iterator[Path]:
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    for left in folder.glob(".new-*"):  # by a process that was killed
+    for left in folder.glob(f"{STAGED}*"):  # by a process that was killed
         shutil.rmtree(left, ignore_errors=True)
-    temporary = Path(tempfile.mkdtemp(dir=folder, prefix=".new-"))
+    temporary = Path(tempfile.mkdtemp(dir=folder, prefix=STAGED))
     try:
         yield temporary
         for file in sorted(temporary.iterdir()):

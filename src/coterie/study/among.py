@@ -26,6 +26,7 @@ from coterie.run.site import NO_RULES, Rules, Site
 from coterie.study.broadcasts import AGREEMENT, DONE, Broadcast
 from coterie.study.disclosure import disclosure
 from coterie.study.dry_run import Asked, dry_run
+from coterie.study.folder import check_folder, claim
 from coterie.study.meeting import in_session
 from coterie.study.policy import Account, agree_on_limits, agree_to_begin
 from coterie.study.rounds import Reports, take_rounds
@@ -233,6 +234,8 @@ class Part:
         held      all that this party holds, for its budget, if the operation is about a part of it
         """
         own = self.own
+        if operation.file:
+            check_folder(own)
         page = self.numbers_on_page(operation, table, held)
 
         def work(session: Session) -> T:
@@ -240,8 +243,7 @@ class Part:
             found = operation.together(Among.begin(session, operation, table, held, page))
             if operation.file and found is not None:
                 assert isinstance(found, _Saved), "what has a file can be saved"
-                own.output.mkdir(parents=True, exist_ok=True)
-                found.save(own.output / f"{operation.file}.json")
+                found.save(claim(own.output) / f"{operation.file}.json")
             session.all_gather(True, DONE, bool)
             return found
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Any
 
 from coterie.api.inference import Inference
 from coterie.api.path import Path
+from coterie.api.replacing import remove_path
 from coterie.api.result import Result
 from coterie.api.stored import bill_as_stored
 from coterie.data.archives import staged, write_atomically
@@ -23,8 +24,7 @@ from coterie.run.certificate import Certificate
 from coterie.stats.choosing import Choice
 from coterie.study.broadcasts import PARTS
 from coterie.study.session import Session
-from coterie.study.signatures import signed_by_all
-from coterie.study.study import Study
+from coterie.study.signatures import with_signatures
 
 BILL, CHOICE, INFERENCE, PATH = "bill.json", "choice.json", "inference.json", "path"
 FAILURE = "last-failure.json"
@@ -44,12 +44,10 @@ class Answer:
     refusal: InvalidData | None = None
     """The reason why there are no standard errors, if the study asks for them."""
 
-    def signed(self, session: Session) -> Answer:
-        """The answer with the signatures of all parties under every certificate."""
+    def with_parts(self, session: Session) -> Answer:
+        """The answer with the digests of all parties' parts in every certificate."""
         if self.path is not None:
-            results = tuple(_signed(session, result) for result in self.path.results)
-            path = replace(self.path, results=results)
-            return replace(self, path=path, result=path.chosen_result)
+            return self._of_path([_with_parts(session, one, {}) for one in self.path.results])
         more: dict[str, Any] = {}
         if self.inference is not None:
             found = self.inference
@@ -62,7 +60,34 @@ class Answer:
                 "shared": found.clusters_shared,
                 "sums": digest(found.sums),
             }
-        return replace(self, result=_signed(session, self.result, more))
+        return replace(self, result=_with_parts(session, self.result, more))
+
+    def signed(self, session: Session) -> tuple[Answer, dict[str, str]]:
+        """The answer with the signatures that arrive; and for each party without one, the
+        reason.
+        """
+        reasons: dict[str, str] = {}
+        signed = []
+        for result in self.results:
+            certificate, missing = with_signatures(session, result.certificate)
+            signed.append(replace(result, certificate=certificate))
+            reasons |= missing
+        if self.path is not None:
+            return self._of_path(signed), reasons
+        return replace(self, result=signed[0]), reasons
+
+    @property
+    def results(self) -> list[Result]:
+        """All results with a certificate: those of a path, or the only one."""
+        if self.path is not None:
+            return list(self.path.results)
+        return [self.result]
+
+    def _of_path(self, results: Sequence[Result]) -> Answer:
+        """The answer with these results of its path."""
+        assert self.path is not None
+        path = replace(self.path, results=tuple(results))
+        return replace(self, path=path, result=path.chosen_result)
 
     def write(self) -> None:
         """Write this party's part into the folder that the result names: all files, or none."""
@@ -92,7 +117,7 @@ class Answer:
         if self.choice is None:
             (folder / CHOICE).unlink(missing_ok=True)
         if self.path is None:
-            shutil.rmtree(folder / PATH, ignore_errors=True)
+            remove_path(folder / PATH)
 
 
 def run_in(folder: FilePath) -> str:
@@ -122,21 +147,22 @@ def write_failure(folder: FilePath, error: CoterieError) -> None:
         write_atomically(folder / FAILURE, json.dumps(content, indent=1).encode())
 
 
-def _signed(session: Session, result: Result, more: dict[str, Any] | None = None) -> Result:
-    """The result with a certificate that names all parts and these settings, and that all parties
-    signed.
+def is_signed_by_all(folder: FilePath) -> bool:
+    """Whether the result in that folder has signatures of all its parties."""
+    try:
+        certificate = Certificate.load(folder / "certificate.json")
+    except CoterieError:
+        return False
+    names = {participant.name for participant in certificate.participants}
+    return "parts" in certificate.settings and names <= certificate.signatures.keys()
+
+
+def _with_parts(session: Session, result: Result, more: dict[str, Any]) -> Result:
+    """The result with a certificate that names these settings and the digest of every party's
+    part.
     """
     parts = session.all_gather(result.model.digest(), PARTS, str)
-    certificate = _with_parts(result.certificate, session.study, parts, more or {})
-    model = result.model.of_run(certificate.run)
-    return replace(result, model=model, certificate=signed_by_all(session, certificate))
-
-
-def _with_parts(
-    certificate: Certificate, study: Study, parts: list[str], more: dict[str, Any]
-) -> Certificate:
-    """The certificate with these settings, and with the digest of every party's part of the
-    model.
-    """
-    held = dict(zip(study.names, parts, strict=True))
-    return replace(certificate, settings={**certificate.settings, **more, "parts": held})
+    held = dict(zip(session.study.names, parts, strict=True))
+    settings = {**result.certificate.settings, **more, "parts": held}
+    certificate = replace(result.certificate, settings=settings)
+    return replace(result, model=result.model.of_run(certificate.run), certificate=certificate)

@@ -9,6 +9,7 @@ together, from the newest snapshot that each of them has, and compute the same b
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from coterie.api.path import Path as ResultPath
-from coterie.api.replacing import kept_note, place_for, why_kept
+from coterie.api.replacing import LAST, kept_note, place_for, why_kept
 from coterie.api.result import Result
 from coterie.data import Table, hold_out, read, validated
 from coterie.data.check import valid_offset
@@ -37,12 +38,13 @@ from coterie.stats.fitting import Fit
 from coterie.stats.following import FollowPath
 from coterie.stats.inferring import Infer
 from coterie.stats.standard_errors import Question
-from coterie.study.answer import Answer, run_in, write_failure
+from coterie.study.answer import Answer, is_signed_by_all, run_in, write_failure
 from coterie.study.broadcasts import EARLIER_RESULTS, WRITTEN
 from coterie.study.choice import choose_together
 from coterie.study.consent import Consent, require
 from coterie.study.disclosure import check_labels, disclosure
 from coterie.study.fits import Fits, ready_to_fit
+from coterie.study.folder import check_folder, claim
 from coterie.study.meeting import in_session, leave
 from coterie.study.policy import agree_to_begin
 from coterie.study.preparing import check_raw
@@ -180,6 +182,7 @@ def approve(
 ) -> Approved:
     """Read the party's own table, and ask for consent to the page of messages. Nothing is sent."""
     check_labels(study)
+    check_folder(own)
     table = noted(read_own(own, study) if table is None else table)
     for note in table.notes or ():
         say(f"warning: {note}")
@@ -199,7 +202,7 @@ def take_part(approved: Approved, reports: Reports) -> Result:
         unwritten.clear()
         agree_to_begin(session, table.n)
         answer = _answer(Fits(session, ready_to_fit(session, table, reports)))
-        answer = _placed(session, _signed(session, answer), say)
+        answer = _settled(session, answer, say)
         if not _is_written(answer, own, say):
             unwritten.append(answer)
         _end(session, answer, written=not unwritten)
@@ -220,23 +223,77 @@ def take_part(approved: Approved, reports: Reports) -> Result:
     return answer.result
 
 
-def _signed(session: Session, answer: Answer) -> Answer:
-    """The answer with the signatures of all parties, if the run had no error. An error that makes
+def _settled(session: Session, answer: Answer, say: Say) -> Answer:
+    """The answer with signatures, and with the folder that it is written to. An error that makes
     the model worthless, such as other sums at a neighbour, is raised.
     """
-    result = answer.result
-    if result.error is None:
-        return answer.signed(session)
-    worthless = result.status is Status.PROTOCOL_ERROR
-    if worthless or isinstance(result.error, Restarted | ProtocolError):
-        raise result.error
-    return answer
+    output, result = session.own.output, answer.result
+    if result.error is not None:
+        worthless = result.status is Status.PROTOCOL_ERROR
+        if worthless or isinstance(result.error, Restarted | ProtocolError):
+            raise result.error
+        return _kept(answer, output, why_kept(output, result), say)
+    # Its certificate holds: a party that leaves now takes it from nobody.
+    kept, why = _before_signatures(answer, output)
+    with contextlib.suppress(OSError):
+        _write(kept, output)
+    try:
+        answer = answer.with_parts(session)
+    except Restarted:
+        raise
+    except PartyLost as lost:
+        leave(session.links, lost)
+        return _unsigned(kept, f"{lost.party} left before signing", why, say)
+    answer, reasons = answer.signed(session)
+    if reasons:
+        missing = "; ".join(reasons[name] for name in session.study.names if name in reasons)
+        return _unsigned(_in(answer, kept.result.folder), missing, why, say)
+    try:
+        return _placed(session, answer, say)
+    except Restarted:
+        raise
+    except (PartyLost, ProtocolError):
+        return _kept(answer, output, why, say)
+
+
+def _before_signatures(answer: Answer, output: Path) -> tuple[Answer, str | None]:
+    """The answer in a folder where it replaces no result that all parties signed; and why that
+    stays, if there is one.
+    """
+    why = why_kept(output, answer.result)
+    if why is None and is_signed_by_all(output):
+        why = "all parties signed it"
+    folder = output if why is None else output / LAST
+    return _in(answer, folder), why
+
+
+def _in(answer: Answer, folder: Path | None) -> Answer:
+    """The answer, to be written into that folder."""
+    return replace(answer, result=replace(answer.result, folder=folder))
+
+
+def _unsigned(answer: Answer, missing: str, why: str | None, say: Say) -> Answer:
+    """The answer without the signatures of all parties, with a warning; `why`: the reason for which
+    an earlier result stays.
+    """
+    note = f"unsigned: {missing}. The same command at all parties adds the signatures."
+    if why is not None:
+        note = f"{note} The earlier result stays: {why}. This run is in {answer.result.folder}."
+    say(note)
+    result = replace(answer.result, warnings=(*answer.result.warnings, note))
+    return replace(answer, result=result)
+
+
+def _write(answer: Answer, output: Path) -> None:
+    """Write the answer into the party's folder of results."""
+    claim(output)
+    answer.write()
 
 
 def _is_written(answer: Answer, own: PartyFile, say: Say) -> bool:
     """Write the answer, and return whether the disk took it."""
     try:
-        answer.write()
+        _write(answer, own.output)
     except OSError as error:
         say(
             f"the result cannot be written to {own.output} ({error.strerror}): it is kept, "
@@ -253,27 +310,41 @@ def _end(session: Session, answer: Answer, *, written: bool) -> None:
     they have their results.
     """
     error = answer.result.error
-    if error is None:
-        session.all_gather(written, WRITTEN, bool)
-    else:
+    if error is not None:
         leave(session.links, error)
+        return
+    if not answer.result.certificate.signatures.keys() >= {*session.study.names}:
+        session.links.close("not all parties have signed")
+        return
+    try:
+        session.all_gather(written, WRITTEN, bool)
+    except Restarted:
+        raise
+    except (PartyLost, ProtocolError):
+        return  # This party has its result, and needs nothing more of the others.
 
 
 def _placed(session: Session, answer: Answer, say: Say) -> Answer:
-    """The answer, with the folder that it is written to.
+    """The answer, with the folder that it is written to if all parties signed it.
 
     Parts of different runs do not fit together. So an earlier result stays only if it stays at all
-    parties, and belongs to one run at all of them. A party that a failure left alone keeps its
-    earlier result.
+    parties, and belongs to one run at all of them.
     """
-    output, result = session.own.output, answer.result
-    why = why_kept(output, result)
-    if result.error is None:
-        held = [why is not None, run_in(output)]
-        earlier = session.all_gather(held, EARLIER_RESULTS, tuple[bool, str])
-        runs = {run for _, run in earlier}
-        if not all(stays for stays, _ in earlier) or len(runs) > 1 or "" in runs:
-            why = None
+    output = session.own.output
+    why = why_kept(output, answer.result)
+    held = [why is not None, run_in(output)]
+    earlier = session.all_gather(held, EARLIER_RESULTS, tuple[bool, str])
+    runs = {run for _, run in earlier}
+    if not all(stays for stays, _ in earlier) or len(runs) > 1 or "" in runs:
+        why = None
+    return _kept(answer, output, why, say)
+
+
+def _kept(answer: Answer, output: Path, why: str | None, say: Say) -> Answer:
+    """The answer with the folder that it is written to; `why`: the reason for which an earlier
+    result stays.
+    """
+    result = answer.result
     if why is not None:
         note = kept_note(output, why)
         say(note)
@@ -323,7 +394,7 @@ def _write_in_time(answer: Answer, own: PartyFile, say: Say) -> None:
     until = time.monotonic() + own.patience
     while True:
         try:
-            answer.write()
+            _write(answer, own.output)
         except OSError as error:
             if time.monotonic() >= until:
                 raise InvalidInput(

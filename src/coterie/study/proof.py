@@ -176,9 +176,12 @@ class VerifyOwn(Verify[Among]):
     def _judged_one(self, ready: Reread[Among]) -> Verification:
         found = super().judged(ready)
         certificate = self.files.certificate
-        if not found.about or certificate is None:
+        if certificate is None:
             return found
-        return replace(found, signed_by=check_signatures(ready.parties.session, certificate)[0])
+        session = ready.parties.session
+        signers, _ = check_signatures(session, certificate)
+        others = tuple(name for name in session.study.names if name not in signers)
+        return replace(found, signed_by=signers, unsigned_by=others)
 
     def claim(self, ready: Reread[Among], found: Compared) -> tuple[Claim, Brought | None]:
         certificate = self.files.certificate

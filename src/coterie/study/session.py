@@ -65,10 +65,7 @@ class Session:
         """Send this message to all parties, and receive theirs, in the order of the agents. A
         message that is not declared for this operation is refused.
         """
-        if not message.is_sent(self.study, self.purpose):
-            raise Undeclared(
-                f"{self.purpose}: {message.about!r} is not on the page that the parties agreed to"
-            )
+        self._check_declared(message)
         parts = self.broadcast.all_gather(msgspec.msgpack.encode(mine), message.about)
         try:
             return [msgspec.msgpack.decode(part, type=kind) for part in parts]
@@ -76,6 +73,35 @@ class Session:
             raise ProtocolError(
                 f"{message.about}: a party sent an unexpected payload ({error})."
             ) from error
+
+    def collect(
+        self, mine: object, message: Broadcast, kind: type[T]
+    ) -> tuple[dict[str, T], dict[str, str]]:
+        """Send this message to all parties, and receive those that arrive, by party; and for each
+        other party, the reason.
+
+        In contrast to `all_gather`, it ends without an error if a party has left.
+        """
+        self._check_declared(message)
+        parts, lost = self.broadcast.collect(msgspec.msgpack.encode(mine), message.about)
+        found, reasons = {}, {}
+        for index, name in enumerate(self.study.names):
+            if index in lost:
+                reasons[name] = f"{name} left before signing"
+            elif index not in parts:
+                reasons[name] = f"no signature of {name} arrived"
+            else:
+                try:
+                    found[name] = msgspec.msgpack.decode(parts[index], type=kind)
+                except msgspec.MsgspecError:
+                    reasons[name] = f"the signature of {name} cannot be read"
+        return found, reasons
+
+    def _check_declared(self, message: Broadcast) -> None:
+        if not message.is_sent(self.study, self.purpose):
+            raise Undeclared(
+                f"{self.purpose}: {message.about!r} is not on the page that the parties agreed to"
+            )
 
 
 def transport_of(session: Session, bill: Bill | None = None) -> Driver:

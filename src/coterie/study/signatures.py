@@ -28,20 +28,34 @@ class Signed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     signature: bytes
 
 
-def signed_by_all(session: Session, certificate: Certificate) -> Certificate:
-    """The certificate with the signatures of all parties. If a signature does not fit these
-    numbers, the error names its party.
+def with_signatures(
+    session: Session, certificate: Certificate
+) -> tuple[Certificate, dict[str, str]]:
+    """The certificate with the signatures that arrive and hold; and for each party without one, the
+    reason.
+
+    No party can keep the signatures of others back, except from those that it alone connects.
     """
     security = _keys(session)
     mine = Signed(security.certificate, signature(security, certificate.statement()))
-    of_all = session.all_gather(mine, SIGNATURES, Signed)
-    written = {}
-    for name, one in zip(session.study.names, of_all, strict=True):
-        encoded = base64.b64encode(one.signature).decode()
-        written[name] = {"tls": one.tls.decode(), "signature": encoded}
-    signed = replace(certificate, signatures=written)
-    for name in session.study.names:
-        _check(security, signed, name)
+    received, reasons = session.collect(mine, SIGNATURES, Signed)
+    signed = certificate
+    for name, one in received.items():
+        try:
+            signed = _with_one(security, signed, name, one)
+        except (ProtocolError, ValueError):
+            reasons[name] = f"the signature of {name} does not hold"
+    return signed, reasons
+
+
+def _with_one(security: MutualTLS, certificate: Certificate, name: str, one: Signed) -> Certificate:
+    """The certificate with the signature of this party, if it holds."""
+    written = {
+        "tls": one.tls.decode("ascii"),
+        "signature": base64.b64encode(one.signature).decode(),
+    }
+    signed = replace(certificate, signatures={**certificate.signatures, name: written})
+    _check(security, signed, name)
     return signed
 
 

@@ -20,6 +20,7 @@ of them, before the first round and after the last, and `docs/disclosure.md` lis
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import secrets
 from collections.abc import Callable
@@ -27,9 +28,9 @@ from typing import TypeVar
 
 import msgspec
 
-from coterie.errors import ProtocolError
+from coterie.errors import PartyLost, ProtocolError
 from coterie.networks import Network
-from coterie.transport.grpc_mesh import GrpcMesh
+from coterie.transport.grpc_mesh import GrpcMesh, Restarted
 from coterie.transport.keys import PublicKey, check_signature, known_key, signature
 from coterie.transport.links import Tag
 from coterie.transport.security import MutualTLS
@@ -107,6 +108,44 @@ class SignedBroadcast:
             self.introduce()
         return self._checked(self._passed_on(self._signed(mine, about), about), about)
 
+    def collect(self, mine: bytes, about: str) -> tuple[dict[int, bytes], set[int]]:
+        """Return the broadcasts of those parties that can be heard, and the neighbours that have
+        left.
+
+        A broadcast whose signature does not match is left out: this party's neighbour changed it.
+        """
+        tag = Tag("study", 0, about)
+        lost: set[int] = set()
+        known = {self.links.me: self._signed(mine, about)}
+        for child in self.children:
+            known |= self._heard(child, tag, self.branch(child), lost)
+        if self.parent is not None:
+            self.links.send_bytes(self.parent, msgspec.msgpack.encode(known), tag)
+            others = {*range(self.count)} - known.keys()
+            known |= self._heard(self.parent, tag, others, lost)
+        for child in self.children:
+            self.links.send_bytes(child, msgspec.msgpack.encode(known), tag)
+        bodies = {}
+        for sender, part in sorted(known.items()):
+            with contextlib.suppress(ProtocolError):
+                bodies[sender] = self._body(sender, _decoded(part, SignedMessage), about)
+        if len(bodies) == self.count:
+            self._include([*bodies.values()])
+        return bodies, lost
+
+    def _heard(self, source: int, tag: Tag, parties: set[int], lost: set[int]) -> dict[int, bytes]:
+        """Return what a neighbour passes on of these parties; note it in `lost` if it has left."""
+        try:
+            found = _decoded(self.links.receive_bytes(source, tag), dict[int, bytes])
+        except Restarted:
+            raise
+        except PartyLost:
+            lost.add(source)
+            return {}
+        except ProtocolError:
+            return {}
+        return {party: found[party] for party in found.keys() & parties}
+
     def introduce(self) -> None:
         """Receive the keys of all parties, and agree on a session."""
         about = "introduction"
@@ -143,14 +182,24 @@ class SignedBroadcast:
         """Check the signatures, and return the broadcasts without them. The session then includes
         these broadcasts.
         """
-        for sender, (message, key) in enumerate(zip(signed, self._keys, strict=True)):
-            sentence = self._sentence(message.body, about, sender)
-            check_signature(
-                key, sentence, message.signature, f"{self.links.name(sender)} ({about})"
-            )
-        bodies = [message.body for message in signed]
-        self._session = hashlib.sha256(msgspec.msgpack.encode((self._session, bodies))).digest()
+        bodies = [self._body(sender, message, about) for sender, message in enumerate(signed)]
+        self._include(bodies)
         return bodies
+
+    def _body(self, sender: int, message: SignedMessage, about: str) -> bytes:
+        """Return the broadcast of a party, if its signature matches."""
+        sentence = self._sentence(message.body, about, sender)
+        check_signature(
+            self._keys[sender],
+            sentence,
+            message.signature,
+            f"{self.links.name(sender)} ({about})",
+        )
+        return message.body
+
+    def _include(self, bodies: list[bytes]) -> None:
+        """Make the session depend on these broadcasts."""
+        self._session = hashlib.sha256(msgspec.msgpack.encode((self._session, bodies))).digest()
 
     def _passed_on(self, mine: bytes, about: str) -> list[SignedMessage]:
         """Return the broadcasts of all parties, one from each."""
