@@ -19,7 +19,9 @@ from coterie.numerics.kernels.boosting import shares_wrong
 from coterie.numerics.kernels.rows import without_largest
 from coterie.numerics.local_loss import Together
 from coterie.problems.personal.methods import dada
+from coterie.run import batch
 from coterie.run.batch import Batches
+from coterie.run.certificate import Point
 from coterie.stats.moments import moment_message, second_moment, unpacked
 from coterie.transport import driver
 from coterie.transport.gossip import Gossip
@@ -131,6 +133,26 @@ def test_eight_agents_with_many_rows_compute_the_same_bits_in_a_batch(
         problem, small(8, rows, columns), met, monkeypatch, agents=8, method=method, max_rounds=3
     )
     assert met == batches
+
+
+@pytest.mark.parametrize("sizes", [[10] * 8, [10] * 6 + [7, 9]])
+def test_a_warm_start_takes_the_sums_that_are_kept_into_a_batch(sizes, monkeypatch):
+    """Least squares with another strength need no message, in a batch and next to it."""
+    met = crowds_met(monkeypatch)
+    X, y = small(1, sum(sizes))
+    first, second = [co.Problem("squared", "l2", strength) for strength in (1e-1, 1e-2)]
+    run = {"agents": sizes, "method": "gram"}
+    before = co.solve(first, (X, y), progress=False, **run)
+    again = same_alone(second, (X, y), met, monkeypatch, warm_start=before, **run)
+    assert again.bill.scalars == 0
+    assert met[-1] == sizes.count(10)
+
+
+def test_the_duals_of_an_agent_without_rows_are_0_in_a_batch():
+    w, v = np.ones(2), np.array([1.0, 2.0, 3.0])
+    together = batch._one_of([Point(w, v), Point(w), Point(w, 2 * v)])
+    np.testing.assert_array_equal(together.v, [v, 0 * v, 2 * v])
+    assert batch._one_of([Point(w), Point(w)]).v is None
 
 
 def test_consecutive_blocks_of_rows_are_stacked_without_a_copy():

@@ -226,10 +226,19 @@ def _one_of(points: Sequence[Point]) -> Point:
     w = np.array([point.w for point in points])
     if (w == w[0]).all():
         w = points[0].w
-    v = None
-    if points[0].v is not None:
-        v = np.array([point.v for point in points])
-    return Point(w, v)
+    return Point(w, _stacked_duals(points), kept=points[0].kept)
+
+
+def _stacked_duals(points: Sequence[Point]) -> FloatArray | None:
+    """Stack the dual variables of several agents; those of an agent without rows are 0."""
+    known = [point.v for point in points if point.v is not None]
+    if not known:
+        return None
+    stacked: FloatArray = np.zeros((len(points), len(known[0])))
+    for place, point in enumerate(points):
+        if point.v is not None:
+            stacked[place] = point.v
+    return stacked
 
 
 def _points_of_members(point: Point, count: int) -> Sequence[Point]:
@@ -238,7 +247,7 @@ def _points_of_members(point: Point, count: int) -> Sequence[Point]:
         return [point] * count
     models = _of_each(point.w, count)
     duals = _of_each(point.v, count)
-    return [Point(w, v) for w, v in zip(models, duals, strict=True)]
+    return [Point(w, v, kept=point.kept) for w, v in zip(models, duals, strict=True)]
 
 
 def _of_each(part: FloatArray | None, count: int) -> Sequence[Any]:
