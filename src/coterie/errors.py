@@ -340,9 +340,11 @@ class PartyLost(CoterieError):
     """An agent stopped answering.
 
     `party` is its name, if that is known, and `told` is the message to the other parties.
+    `farewell` is the signed reason of another party, if this error comes of one.
     """
 
     status = Status.PARTY_LOST
+    farewell: bytes = b""
 
     def __init__(self, message: str, party: str = "", told: str = ""):
         super().__init__(message)

@@ -228,7 +228,7 @@ def test_ctrl_c_ends_the_run_with_the_best_model_so_far(tmp_path, pressed, codes
         assert ends[0][1]["gap"] == ends[1][1]["gap"] > 0
     else:
         saved = Result.load(tmp_path / "ada" / "result")
-        assert "bea left the run: it was stopped by hand" in str(saved.error)
+        assert 'bea left the run: "it was stopped by hand"' in str(saved.error)
         assert saved.certificate.gap > 0
 
 

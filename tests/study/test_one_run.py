@@ -161,7 +161,7 @@ def test_a_failed_run_replaces_nothing_and_says_why(tmp_path):
     assert isinstance(left, InvalidInput)
     assert (lost.status, lost.lost_party) == ("party_lost", "bea")
     assert lost.folder == tmp_path / "ada" / "result" / LAST
-    assert "bea left the run: a disk is full." in lost.reason
+    assert 'bea left the run: "a disk is full."' in lost.reason
     assert "stays: this run ended with party_lost (bea left the run" in lost.warnings[-1]
     assert summary(lost)["lost_party"] == "bea"
     assert status_in(lost.folder) == "party_lost"

@@ -415,7 +415,7 @@ def test_duplicates_are_refused_by_their_party_and_the_others_are_told(tmp_path)
     assert isinstance(errors[1], InvalidData)
     assert "1 id occurs more than once" in str(errors[1])
     assert all(
-        "bea left the run: party 'bea': 1 id occurs more than once" in str(errors[k])
+        "bea left the run: \"party 'bea': 1 id occurs more than once" in str(errors[k])
         for k in (0, 2)
     )
 

@@ -87,7 +87,7 @@ HELLO = Broadcast(
 KEYS = Broadcast("introduction", "your TLS certificate and a random number")
 LEAVING = Broadcast(
     "leaving",
-    "if your program ends early: the text of its error, and which party it lost",
+    "if your program ends early: the text of its error, and which party it lost, signed",
     to="neighbours",
 )
 POLICIES = Broadcast(

@@ -83,7 +83,10 @@ def leave(links: GrpcMesh, error: BaseException) -> None:
     else:
         reason = type(error).__name__
     if getattr(error, "status", None) is Status.PROTOCOL_ERROR:
-        links.close(reason, "", Status.PROTOCOL_ERROR, linger)
+        farewell = getattr(error, "farewell", b"")
+        links.close(reason, "", Status.PROTOCOL_ERROR, linger, farewell)
     else:
-        lost = error.party if isinstance(error, PartyLost) else ""
-        links.close(reason, lost, "", linger)
+        lost, farewell = "", b""
+        if isinstance(error, PartyLost):
+            lost, farewell = error.party, error.farewell
+        links.close(reason, lost, "", linger, farewell)

@@ -163,6 +163,7 @@ class SignedBroadcast:
         for error in self.links.strangers.values():
             raise error
         self.links.introduced = True
+        self.links.meeting = self._session
 
     def _signed(self, body: bytes, about: str) -> bytes:
         security = self.links.security

@@ -21,9 +21,10 @@ import numpy.typing as npt
 from coterie.errors import PartyLost, ProtocolError
 from coterie.numerics.arrays import FloatArray
 from coterie.run.statuses import Status
+from coterie.transport import farewell
 from coterie.transport.frames import Header, Kind, decode, encode
 from coterie.transport.links import Stop, Tag
-from coterie.transport.security import MutualTLS
+from coterie.transport.security import MutualTLS, TrustedCluster
 
 ACKNOWLEDGE_BYTES = 2**20
 WINDOW = 64 * 2**20
@@ -44,6 +45,8 @@ Line: TypeAlias = "SimpleQueue[bytes | None]"
 
 class Mesh:
     """State that all edges of one process share."""
+
+    security: TrustedCluster | MutualTLS
 
     def __init__(
         self,
@@ -72,6 +75,13 @@ class Mesh:
         themselves.
         """
         self.introduced = False
+        self.meeting = b""
+        """A digest of the introductions of all parties, which signed reasons name."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of all processes, if they have some."""
+        return self._names or ()
 
     def check_key(self, security: MutualTLS, neighbour: int, certificate: bytes) -> None:
         """Refuse a neighbour whose key differs from the key in the study. Before the introduction
@@ -319,10 +329,12 @@ class Edge:
             self._answers.put((tag, payload))
         elif header.kind is Kind.LEAVE:
             self.left = True
-            self.fail(self._farewell(header))
+            self.fail(self._farewell(header, payload))
 
-    def _farewell(self, header: Header) -> PartyLost:
+    def _farewell(self, header: Header, payload: npt.NDArray[Any]) -> PartyLost:
         name = self.mesh.name(self.neighbour)
+        if isinstance(self.mesh.security, MutualTLS):
+            return self._signed_farewell(name, payload.tobytes(), self.mesh.security)
         lost = printable(header.collective)
         note = printable(header.note)
         if lost:
@@ -331,6 +343,22 @@ class Edge:
         if header.purpose == Status.PROTOCOL_ERROR:
             farewell.status = Status.PROTOCOL_ERROR
         return farewell
+
+    def _signed_farewell(self, name: str, content: bytes, security: MutualTLS) -> PartyLost:
+        """Return the error of a neighbour that left. A reason counts if it was signed in this
+        meeting.
+        """
+        if not content:
+            return PartyLost(f"{name} left the run.", name)
+        mesh = self.mesh
+        try:
+            reason = farewell.read(security, content, mesh.names)
+        except ProtocolError:
+            return PartyLost(f"{name} left the run, with a reason that is not signed.", name)
+        later = bool(mesh.meeting) and (bool(reason.meeting) or reason.party != name)
+        if reason.run != mesh.run_id or (later and reason.meeting != mesh.meeting):
+            return PartyLost(f"{name} left the run, with a reason of another run.", name)
+        return farewell.error_of(reason, content)
 
     def _forget_up_to(self, received: int) -> None:
         known = next(

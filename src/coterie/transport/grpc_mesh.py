@@ -49,6 +49,7 @@ import numpy as np
 from coterie.errors import InvalidInput, MissingExtra, PartyLost, ProtocolError
 from coterie.numerics.arrays import FloatArray, sealed
 from coterie.transport.edge import SETTLE_SECONDS, Edge, Line, Mesh, printable
+from coterie.transport.farewell import LONGEST, Farewell, signed
 from coterie.transport.frames import LARGEST, Header, Kind, decode, encode
 from coterie.transport.gate import Gate
 from coterie.transport.links import Stop, Tag
@@ -240,7 +241,12 @@ class GrpcMesh(Mesh):
         return self._edge(process).ask(agent, patience)
 
     def close(
-        self, reason: str = "", lost: str = "", status: str = "", linger: float = 0.0
+        self,
+        reason: str = "",
+        lost: str = "",
+        status: str = "",
+        linger: float = 0.0,
+        farewell: bytes = b"",
     ) -> None:
         """Leave the run. Give a `reason` if it is not the end of the run; `lost` names the party
         that fell silent, if one did.
@@ -248,11 +254,19 @@ class GrpcMesh(Mesh):
         With the `status` of a protocol error, all others end with that error, and not as if a party
         were lost. For `linger` seconds, a neighbour that has not connected yet may still connect
         and receive the reason.
+
+        Between organisations the reason is signed. `farewell` is that of another party, which is
+        passed on in its place.
         """
         if self._closing.is_set():
             return
+        if isinstance(self.security, MutualTLS):
+            signed = farewell or self._farewell(self.security, reason, lost, status)
+            payload, tag, note = np.frombuffer(signed, np.uint8), Tag("", 0, ""), ""
+        else:
+            payload, tag, note = np.empty(0, np.uint8), Tag(status, 0, lost[:80]), reason[:LONGEST]
         for edge in self._edges.values():
-            edge.post(Kind.LEAVE, np.empty(0), Tag(status, 0, lost[:80]), note=reason[:1000])
+            edge.post(Kind.LEAVE, payload, tag, note=note)
         for wait, seconds in ((Edge.linger, linger), (Edge.settle, SETTLE_SECONDS)):
             until = time.monotonic() + min(self.deadline, seconds)
             for edge in self._edges.values():
@@ -266,6 +280,15 @@ class GrpcMesh(Mesh):
         for edge in self._edges.values():
             edge.detach()
         self._pool.shutdown(wait=False)
+
+    def _farewell(self, security: MutualTLS, reason: str, lost: str, status: str) -> bytes:
+        """Return this party's signed reason; nothing at the end of a run."""
+        if not reason and not lost:
+            return b""
+        own = Farewell(
+            self.run_id, self.meeting, self.name(self.me), lost[:80], status, reason[:LONGEST]
+        )
+        return signed(security, own)
 
     def __enter__(self) -> GrpcMesh:
         return self
@@ -287,6 +310,7 @@ class GrpcMesh(Mesh):
         """After `Restarted`: discard the state of all edges, and continue in the new epoch."""
         with self._lock:
             self.epoch = self._wanted_epoch
+            self.meeting = b""
             self.published.clear()
         for edge in self._edges.values():
             edge.forget()

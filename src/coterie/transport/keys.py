@@ -23,7 +23,7 @@ from coterie.transport.security import MutualTLS, server_name
 
 try:
     from cryptography import x509
-    from cryptography.exceptions import InvalidSignature
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
@@ -39,6 +39,17 @@ CERTIFICATE = "certificate.pem"
 AUTHORITY = "authority.pem"
 AUTHORITY_KEY = "authority-key.pem"
 DAYS = 365
+UNREADABLE = (
+    ValueError,
+    TypeError,
+    InvalidSignature,
+    UnsupportedAlgorithm,
+    x509.DuplicateExtension,
+    x509.ExtensionNotFound,
+    x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+)
+"""What a TLS certificate that another party made up can end in."""
 BACKDATED = dt.timedelta(hours=1, minutes=5)
 """Certificates are valid from this time before their signing, for clocks that differ by up to an
 hour.
@@ -233,7 +244,7 @@ def known_key(
             raise ValueError("it is another party's, or out of date")
         if not isinstance(key, PublicKey):
             raise ValueError("its key is of another kind")
-    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound) as error:
+    except UNREADABLE as error:
         raise ProtocolError(
             f"the TLS certificate that was passed on for {party} is not valid ({error})."
         ) from error
