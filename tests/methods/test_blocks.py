@@ -14,14 +14,16 @@ from scipy.spatial.distance import pdist
 import coterie as co
 from coterie.errors import InvalidProblem, ProtocolError
 from coterie.methods import METHODS
+from coterie.methods.auto.costs import Sizes
 from coterie.methods.columns import blocks
 from coterie.networks import network, path, ring, star
 from coterie.numerics.losses import LOSSES, loss
-from coterie.run import setup
+from coterie.run import finish, setup
 from coterie.run.bill import Bill
 from coterie.run.rounds import introduced, run
 from coterie.run.settings import Limits
 from coterie.run.setup import make_agents
+from coterie.stats import fitting
 from coterie.transport.in_process import InProcess
 
 RNG = np.random.default_rng(0)
@@ -39,11 +41,14 @@ NETWORKS = ["ring", "star", "path", "lattice", "complete", "erdos-renyi"]
 def secrets_at_every_agent(monkeypatch):
     """As between organisations: agents of one owner have no secrets, and would not rotate."""
     made = setup.make_agent
-    monkeypatch.setattr(
-        setup,
-        "make_agent",
-        lambda index, *more: replace(made(index, *more), secret=bytes([100 + index]) * 32),
-    )
+
+    def with_secret(index, *more):
+        return replace(made(index, *more), secret=bytes([100 + index]) * 32)
+
+    # Each module has a name of its own for it, and would keep the patched one if it were imported
+    # while a test runs.
+    for module in (setup, finish, fitting):
+        monkeypatch.setattr(module, "make_agent", with_secret)
 
 
 def agents_on(graph, problem, labels_at=0):
@@ -318,11 +323,6 @@ def test_auto_says_what_moving_the_columns_would_cost():
     )
     assert "Method lbfgs " in many.explanation
     assert "for moving the columns (blocks)" in many.explanation
-    bounds = co.Problem("logistic", "nonnegative", intercept=False)
-    assert (
-        "Method tree "
-        in co.solve(bounds, (X, SIGNS), split="features", agents=M, network="star").explanation
-    )
     plan = co.plan(problem, (X, SIGNS), split="features", agents=M, network="star", tol=1e-3)
     assert list(plan.numbers_per_row) == ["blocks", "lbfgs", "tree"]
     assert (
@@ -330,9 +330,24 @@ def test_auto_says_what_moving_the_columns_would_cost():
         < plan.numbers_per_row["lbfgs"]
         < plan.numbers_per_row["tree"]
     )
-    assert list(
-        co.plan(bounds, (X, SIGNS), split="features", agents=M, network="star").numbers_per_row
-    ) == ["tree"]
+
+
+def test_auto_moves_columns_with_bounds_within_one_process_only(monkeypatch):
+    monkeypatch.undo()  # no secrets: agents of one owner
+    bounds = co.Problem("logistic", "nonnegative", intercept=False)
+    rows = X.copy()  # tables of other tests are kept, with their secrets
+    result = co.solve(bounds, (rows, SIGNS), split="features", agents=M, network="star")
+    assert "Method blocks " in result.explanation
+    assert "for tree, which leaves them where they are" in result.explanation
+    assert result.status.success
+    sizes = Sizes(len(X), X.shape[1], X.size, M)
+    score = METHODS["blocks"].score
+    assert score(bounds, star(M), sizes) is not None
+    assert score(bounds, star(M), replace(sizes, apart=True)) is None
+    # With more columns than rows, the quadratic models of a steep loss take long.
+    counts = co.Problem("poisson", "nonnegative")
+    assert score(counts, star(M), sizes) is not None
+    assert score(counts, star(M), replace(sizes, rows=sizes.columns - 1)) is None
 
 
 @pytest.mark.slow

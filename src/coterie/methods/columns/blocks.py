@@ -122,14 +122,14 @@ class Blocks(Lbfgs):
     def score(
         cls, problem: Problem, network: Network, sizes: Sizes | None = None
     ) -> tuple[float, str] | None:
-        if sizes is None or not _is_for(problem) or not moves(sizes) or not _can_encrypt():
+        if sizes is None or not moves(sizes) or not _can_encrypt():
             return None
-        if _has_groups(problem) and not pooled.fits(sizes.columns):
-            return None
-        if _has_groups(problem):
+        if _is_for_many(problem):
+            other = "lbfgs"
+        elif cls._solves_alone(problem, sizes):
             other = "tree"
         else:
-            other = "lbfgs"
+            return None
         sent = numbers_sent(problem, network, sizes)
         each = per_row(sent, sizes.rows)
         taken = seconds(problem, network, sizes)
@@ -139,6 +139,16 @@ class Blocks(Lbfgs):
             f"take about {taken['blocks']:.2g} s, against {taken[other]:.2g} s, {sizes.link}"
         )
         return SCORE + cheaper(taken, "blocks", other), reason
+
+    @classmethod
+    def _solves_alone(cls, problem: Problem, sizes: Sizes) -> bool:
+        """Return whether the label agent solves a problem with groups or bounds fast."""
+        if _has_groups(problem):
+            return pooled.fits(sizes.columns)
+        # With more columns than rows, the quadratic models of a steep loss are flat between bounds:
+        # a round takes seconds.
+        is_flat = problem.loss.steep and sizes.columns > sizes.rows
+        return _has_equal_bounds(problem) and not is_flat and cls.rescues(problem, sizes)
 
     @classmethod
     def rescues(cls, problem: Problem, sizes: Sizes) -> bool:
@@ -284,6 +294,11 @@ def _is_for(problem: Problem) -> bool:
     """Return whether the penalty is none, l2, l1 or both, or groups."""
     pieces = problem.penalty.pieces
     return pieces is not None and not set(pieces.kinds) - {"l1", "groups"}
+
+
+def _is_for_many(problem: Problem) -> bool:
+    """Return whether the penalty suits any number of columns."""
+    return _is_for(problem) and not _has_groups(problem)
 
 
 def _changes_by_rotation(problem: Problem) -> bool:
