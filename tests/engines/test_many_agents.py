@@ -288,15 +288,18 @@ def test_who_is_not_alike_looks_alone():
         assert not any("batch" in agent.scratch for agent in result.parties.sites)
 
 
+@pytest.mark.parametrize("thin", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
-def test_small_agents_send_the_moments_that_others_send(intercept):
+def test_small_agents_send_the_moments_that_others_send(intercept, thin):
     rng = np.random.default_rng(2)
-    X, s = rng.standard_normal((9, 5)) + 3.0, rng.standard_normal(9)
+    rows = 2000 if thin else 9
+    X, s = rng.standard_normal((rows, 5)) + 3.0, rng.standard_normal(rows)
+    s[9:] = 0.0
     X[:, 2] = 3.0
     centred = CentredDesign(X, intercept, X.mean(axis=0), 2.0)
     for design in (Design(X, intercept), centred):
         whole = second_moment(design, s)
-        message = moment_message(design, s, False, np.array([7.0]))
+        message = moment_message(design, s, False, np.array([7.0]), thin=thin)
         assert message[-1] == 7.0
         np.testing.assert_allclose(
             message[:-1], whole[np.triu_indices(len(whole))], rtol=1e-12, atol=1e-12

@@ -356,6 +356,7 @@ PLAIN = {
     "methods/quasi_newton/metrics.py: FLOOR": "how numbers round",
     "stats/moments.py: BLOCK": "how much is in memory at a time",
     "stats/moments.py: FEW": "when BLAS is called",
+    "stats/moments.py: FEW_OF_THIN": "when BLAS is called",
     "stats/moments.py: LEAST_SINGLE": "how numbers round",
     "stats/moments.py: NOISE": "how numbers round",
     "methods/second_order/linear.py: EXPECTED_ACTIVE": "what auto assumes",

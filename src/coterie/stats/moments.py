@@ -40,6 +40,8 @@ BLOCK = 1 << 17
 """Numbers of a dense X that are weighted at a time."""
 FEW = 1 << 14
 """Products up to which dense rows are multiplied out without BLAS: it would take longer to call."""
+FEW_OF_THIN = 1 << 16
+"""That number where most rows have no weight: BLAS would need a copy of the others."""
 LEAST_SINGLE = 1e-30
 """Squares that are smaller lose digits in single precision."""
 NOISE = 1e-12
@@ -328,16 +330,18 @@ def _squares(design: Design, weights: FloatArray) -> FloatArray:
 
 
 def moment_message(
-    design: Design, weights: FloatArray, single: bool, *more: FloatArray
+    design: Design, weights: FloatArray, single: bool, *more: FloatArray, thin: bool = False
 ) -> FloatArray:
-    """A message: the upper triangle of `second_moment`, row by row, and then more numbers."""
+    """A message: the upper triangle of `second_moment`, row by row, and then more numbers.
+
+    `thin`: whether most weights are 0, so that only the other rows take time.
+    """
     if isinstance(design, BatchDesign):
-        return _moment_messages(design, weights, single, *more)
-    n, width = design.shape
+        return _moment_messages(design, weights, single, thin, *more)
     X = design.X
-    few = n * width * width <= FEW
+    width = design.shape[1]
     plain = type(X) is np.ndarray and type(design) in (Design, CentredDesign)
-    if not few or not plain:
+    if not plain or not _is_few(design, weights, thin):
         return packed(second_moment(design, weights, single=single), *more)
     centre, unit = _centre_and_unit(design)
     triangle = width * (width + 1) // 2
@@ -362,6 +366,15 @@ def blas_message(design: Design, weights: FloatArray | None, border: FloatArray)
     return messages
 
 
+def _is_few(design: Design, weights: FloatArray, thin: bool) -> bool:
+    """Whether products are so few that BLAS would take longer; for a batch, at each agent."""
+    n, width = design.shape
+    if not thin:
+        return bool(n * width * width <= FEW)
+    rows = np.count_nonzero(weights, axis=-1)
+    return bool(np.max(rows) * width * width <= FEW_OF_THIN)
+
+
 def _append(message: FloatArray, start: int, more: Sequence[FloatArray]) -> None:
     """Write more numbers into the message, one part after the other."""
     for part in more:
@@ -371,14 +384,15 @@ def _append(message: FloatArray, start: int, more: Sequence[FloatArray]) -> None
 
 
 def _moment_messages(
-    design: BatchDesign, weights: FloatArray, single: bool, *more: FloatArray
+    design: BatchDesign, weights: FloatArray, single: bool, thin: bool, *more: FloatArray
 ) -> FloatArray:
     """The messages of all agents of a batch."""
-    n, width = design.shape
-    if n * width * width > FEW:
+    width = design.shape[1]
+    if not _is_few(design, weights, thin):
         messages = []
         for k, (own_weights, *own_more) in enumerate(zip(weights, *more, strict=True)):
-            messages.append(moment_message(design.member(k), own_weights, single, *own_more))
+            own = design.member(k)
+            messages.append(moment_message(own, own_weights, single, *own_more, thin=thin))
         return np.array(messages)
     centre, unit = _centre_and_unit(design.base)
     triangles = np.zeros((len(weights), width * (width + 1) // 2))

@@ -155,7 +155,7 @@ class SmoothedOracle(Oracle):
             curvature = self.agent.weighted(self._curvature)
         else:
             curvature = self._here.inside / self.memory.width
-        return moment_message(self.agent.centred, curvature, False, *more)
+        return moment_message(self.agent.centred, curvature, False, *more, thin=True)
 
     def triangle(self, received: FloatArray) -> FloatArray:
         if not self.agent.problem.intercept:
