@@ -18,6 +18,7 @@ from importlib import import_module
 if typing.TYPE_CHECKING:
     from coterie import data, engines, methods, networks, report
     from coterie.api import demo, doctor, progress, sinks
+    from coterie.api.choose import ChosenModel, choose
     from coterie.api.crosstab import Crosstab, crosstab
     from coterie.api.describe import describe
     from coterie.api.description import Description
@@ -78,6 +79,7 @@ __all__ = [
     "Baseline",
     "Bill",
     "Certificate",
+    "ChosenModel",
     "CoterieError",
     "CoxRegressor",
     "Crosstab",
@@ -120,6 +122,7 @@ __all__ = [
     "SurvivalModel",
     "Table",
     "align",
+    "choose",
     "crosstab",
     "describe",
     "evaluate",
@@ -134,6 +137,7 @@ __all__ = [
 ]
 
 _NAMES_OF = {
+    "api.choose": "ChosenModel choose",
     "api.crosstab": "Crosstab crosstab",
     "api.describe": "describe",
     "api.description": "Description",

@@ -15,7 +15,7 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import coterie as co
-from coterie.api.solve import ready_locally
+from coterie.api.solve import given_to, ready_for
 from coterie.estimators import PersonalizedClassifier, PersonalizedRegressor
 from coterie.estimators.personalized import cross_validated
 from coterie.problems.models import load_model
@@ -23,7 +23,7 @@ from coterie.problems.personal.predictors import Given, Stumps
 from coterie.run.settings import Settings
 from coterie.stats.choosing import Candidate, deal_by_class, marks_of_rows
 from coterie.stats.folds import only, without
-from coterie.stats.trying import Users
+from coterie.stats.trying import Choose, Dealing, Users
 from papers.personal_figures import accuracy_by_rows, accuracy_by_traffic, draw_users, weight_matrix
 
 USERS = 6
@@ -481,8 +481,11 @@ def test_marks_of_a_candidate_are_those_of_its_fit_user_by_user():
         (scores, None, "squared"),
     ):
         tables = [co.Table(X[users == k], numbers[users == k], name=str(k)) for k in range(4)]
-        ready = ready_locally(co.Shared(loss, "l2", 0.01, mu=0.1), tables, settings)
-        here = Users(ready, lambda *_, ready=ready: ready, settings, 3, among=False)
+        operation = Choose(co.Shared(loss, "l2", 0.01, mu=0.1), settings)
+        with given_to(co.engines.engine("local"), tables, None) as given:
+            ready = ready_for(operation, given)
+        dealing = Dealing(3, 0, classes is not None)
+        here = Users(ready, lambda *_, ready=ready: ready, settings, dealing, among=False)
         folds = [
             deal_by_class(table, k, 3, 0, classes is not None) for k, table in enumerate(tables)
         ]

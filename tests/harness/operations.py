@@ -109,6 +109,13 @@ class On:
     def predict(self, kind):
         return {"scores": scores(kind, [self.fitted(kind).model] * 3)}
 
+    def choose(self, kind):
+        how = {name: value for name, value in settings(kind).items() if name != "method"}
+        found = co.choose(self.data(kind), loss=KINDS[kind].loss, engine=self.engine, **how)
+        return of_choice(found.choice, found.trials, vars(found.cost)) | {
+            "scores": scores(kind, [found.result.model] * 3)
+        }
+
     def describe(self, kind):
         found = co.describe(self.raw(kind), engine=self.engine, secure_sums=True)
         return {"text": str(found), "bill": bill_of(found.bill)}
@@ -220,6 +227,14 @@ class Among:
         self.run(folder)
         return {"scores": next(one for one in self.run(folder, work) if one is not None)}
 
+    def choose(self, kind):
+        folder = self.study(kind, {"loss": KINDS[kind].loss})
+        models = [result.model for result in self.run(folder)]
+        own = folder / NAMES[0] / "result"
+        told = json.loads((own / "choice.json").read_text())
+        billed = json.loads((own / "bill.json").read_text())["choice"]
+        return of_choice(told["choice"], told["trials"], billed) | {"scores": scores(kind, models)}
+
     def describe(self, kind):
         found = self.run(self.raw_study(), describe_together)[0]
         return {"text": str(found), "bill": bill_of(found.bill)}
@@ -262,11 +277,12 @@ OPERATIONS = ("fit", "verify", "evaluate", "path", "inference")
 CELLS = [
     *((operation, kind) for operation in OPERATIONS for kind in KINDS),
     ("predict", "columns"),
+    ("choose", "shared"),
     ("describe", "linear"),
     ("crosstab", "linear"),
 ]
-"""Operation and kind. Models of all columns predict alone, and describe and crosstab know of no
-kind.
+"""Operation and kind. Models of all columns predict alone, the choice is among models for users, and
+describe and crosstab know of no kind.
 """
 
 
@@ -380,6 +396,16 @@ def of_verification(found):
         "objections": found.objections,
         "primal": found.primal,
         "gap": found.gap,
+    }
+
+
+def of_choice(choice, trials, bill):
+    names = ("strength", "mu", "nu", "score", "loss", "bits", "folds")
+    return {
+        "choice": choice,
+        "choices": [trial["choice"] for trial in trials],
+        "numbers": np.array([[float(trial[name]) for name in names] for trial in trials]),
+        "bill": bill,
     }
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,6 @@ from typing import Any, TypeVar, get_overloads, overload
 from coterie.api.progress import shows_lines, stage_watch
 from coterie.api.result import Result
 from coterie.api.sinks import Sink, live_line
-from coterie.data import Table
 from coterie.data.preparation.prepared import Prepared
 from coterie.data.preparation.recipes import Preparation
 from coterie.data.remote import Rows, Source
@@ -234,20 +234,29 @@ def fit_together(operation: Fitting[T], data: Any, offset: Any = None) -> tuple[
     agents = problem.kind.data.agents(problem, data, settings.placement.agents)
     settings = settings.but(agents=agents)
     operation = replace(operation, settings=settings)
+    with given_to(runner, data, agents) as given:
+        ready = _ready(operation, _tables(problem, given, settings))
+        return operation.together(ready), ready.parties
+
+
+@dataclass(frozen=True)
+class Given:
+    """Data in any form that `solve` takes, and the engine that reads it."""
+
+    engine: Engine
+    data: Any
+    """Tables, or one source for each party."""
+    elsewhere: bool
+    """Whether workers of the engine call the sources."""
+
+
+@contextmanager
+def given_to(runner: Engine, data: Any, agents: Any) -> Iterator[Given]:
+    """Yield the data. Until the context ends, workers keep the tables that they have read."""
     elsewhere = runner.hosting(data, agents)
-    if elsewhere is None:
-        with runner.cores(), runner.held():
-            tables = _local_tables(problem, data, settings, runner)
-            return _run(operation, tables)
-    host, sources = elsewhere
+    host, sources = elsewhere or (runner, data)
     with runner.cores(), host.held():
-        tables = _tables_elsewhere(problem, sources, settings, host)
-        return _run(operation, tables)
-
-
-def _run(operation: Fitting[T], tables: _Tables) -> tuple[T, Hosted]:
-    ready = _ready(operation, tables)
-    return operation.together(ready), ready.parties
+        yield Given(host, sources, elsewhere is not None)
 
 
 def _checked(problem: AnyProblem, settings: Settings) -> Settings:
@@ -279,6 +288,12 @@ class _Tables:
     prepared: Preparing[Hosted] | None
 
 
+def _tables(problem: AnyProblem, given: Given, settings: Settings) -> _Tables:
+    if given.elsewhere:
+        return _tables_elsewhere(problem, given.data, settings, given.engine)
+    return _local_tables(problem, given.data, settings, given.engine)
+
+
 def _local_tables(problem: AnyProblem, data: Any, settings: Settings, engine: Engine) -> _Tables:
     placement = settings.placement
     if settings.prepare is not None:
@@ -306,16 +321,11 @@ def _tables_elsewhere(
     return _Tables(found.tables, found.classes, engine, found.prepared)
 
 
-def ready_locally(
-    problem: AnyProblem, tables: Sequence[Table], settings: Settings
-) -> Ready[Hosted]:
-    """Check these tables once, for several fits of problems of this kind."""
-    settings = _checked(problem, settings)
-    placement = settings.placement
-    engine = find_engine(placement.engine, threads=placement.threads)
-    with engine.cores():
-        given = _local_tables(problem, list(tables), settings, engine)
-    return _ready(Fit(problem, settings), given)
+def ready_for(operation: Fitting[Any], given: Given) -> Ready[Hosted]:
+    """Check the tables once, for several fits of problems of this kind."""
+    settings = _checked(operation.problem, operation.settings)
+    tables = _tables(operation.problem, given, settings)
+    return _ready(replace(operation, settings=settings), tables)
 
 
 def _ready(operation: Fitting[Any], given: _Tables) -> Ready[Hosted]:

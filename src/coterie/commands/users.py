@@ -45,6 +45,7 @@ from coterie.run.settings import Algorithm, Placement, Settings
 
 if TYPE_CHECKING:
     from coterie.report.users import UserRow
+    from coterie.run.bill import Cost
     from coterie.stats.choosing import Trial
 
 EXAMPLE = (
@@ -264,6 +265,8 @@ class Answer:
     test: list[co.Table]
     result: co.Result | None = None
     trials: Sequence[Trial] = ()
+    trials_cost: Cost | None = None
+    """The communication cost of a choice among models."""
 
     @property
     def exit_code(self) -> int:
@@ -320,8 +323,8 @@ def _fitted(asked: Asked, rows: Rows) -> Answer:
     trials: list[Trial] = []
     if settings.algorithm.method in (AUTO, "shared"):
         check_graph(settings.algorithm.method, settings.network)
-        result, trials = _chosen_fit(problem, train, settings, asked.cv)
-        return Answer(result.model, train, kept, result, trials)
+        result, trials, cost = _chosen_fit(problem, train, settings, asked.cv)
+        return Answer(result.model, train, kept, result, trials, cost)
     if asked.cv is not None:
         grids = {**GRIDS, **asked.numbers}
         problem, trials = cross_validated(problem, train, grids, asked.cv, settings)
@@ -331,24 +334,25 @@ def _fitted(asked: Asked, rows: Rows) -> Answer:
 
 def _chosen_fit(
     problem: co.Personal, train: Sequence[co.Table], settings: Settings, cv: int | None
-) -> tuple[co.Result, list[Trial]]:
+) -> tuple[co.Result, list[Trial], Cost]:
     """Fit the model that is best on held-out rows, of linear and, for auto, of boosted ones; and
-    list the trials.
+    list the trials, with their communication cost.
     """
-    import numpy as np
-
-    from coterie.estimators.choice import choose, chosen_fit
+    from coterie.api.choose import choose_for, chosen_fit
     from coterie.stats.choosing import BOOSTED, FOLDS, LINEAR
 
-    labels = [table.y for table in train if table.y is not None]
-    classes = np.unique(np.concatenate(labels))
-    wanted = [*LINEAR]
+    wanted: tuple[str, ...] = LINEAR
     if settings.algorithm.method != "shared":
-        wanted += BOOSTED
-    chosen = choose(
-        train, classes, folds=cv or FOLDS, personal=problem, wanted=wanted, settings=settings
+        wanted = (*LINEAR, *BOOSTED)
+    chosen, cost = choose_for(
+        list(train),
+        folds=cv or FOLDS,
+        penalty={"penalty": "l2"},
+        personal=problem,
+        wanted=wanted,
+        settings=settings,
     )
-    return chosen_fit(chosen, train, settings), chosen.trials
+    return chosen_fit(chosen, list(train), settings), chosen.trials, cost
 
 
 def _saved(path: Path) -> co.models.UserModel:
@@ -415,6 +419,7 @@ def _print_json(rows: Sequence[UserRow], answer: Answer, output: Path | None) ->
         "accuracy": _spreads(rows),
         "parameters": _plain(_chosen(answer.model)),
         "trials": [_plain(trial) for trial in answer.trials],
+        "trials_cost": None if answer.trials_cost is None else vars(answer.trials_cost),
         "output": text_or_none(output),
     }
     print_json(numbers)

@@ -18,12 +18,12 @@ from sklearn.metrics import r2_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from coterie.api.choose import choose_for, chosen_fit
 from coterie.api.result import Result
 from coterie.api.solve import fit
 from coterie.data import Table
 from coterie.errors import InvalidInput
 from coterie.estimators.checked import checked
-from coterie.estimators.choice import choose, chosen_fit
 from coterie.estimators.distributed import seed_of, warn_unless_optimal
 from coterie.methods import METHODS, Method
 from coterie.numerics.arrays import FloatArray, is_sparse, whole_number
@@ -70,16 +70,15 @@ class _Personalized(BaseEstimator):
         return tags
 
     def _fit_linear(
-        self, tables: Sequence[Table], settings: Settings, classes: Any, wanted: Sequence[str]
+        self, tables: Sequence[Table], settings: Settings, wanted: tuple[str, ...]
     ) -> Result:
         """Choose one of these candidates, and fit it to all rows."""
         penalty = {"penalty": self.penalty}
         if self.l1_ratio is not None:
             penalty["l1_ratio"] = self.l1_ratio
         folds = FOLDS if self.cv is None else self.cv
-        chosen = choose(
-            tables,
-            classes,
+        chosen, self.choice_cost_ = choose_for(
+            list(tables),
             folds=folds,
             loss=self._loss,
             penalty=penalty,
@@ -89,7 +88,7 @@ class _Personalized(BaseEstimator):
         )
         self.choice_ = chosen.candidate.choice
         self.trials_ = chosen.trials
-        return chosen_fit(chosen, tables, settings)
+        return chosen_fit(chosen, list(tables), settings)
 
     def _boosted(self) -> Personal | None:
         """The problem of boosted models, if they are candidates."""
@@ -152,8 +151,9 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
     - boosted models: one for all users, separate ones, or models near those of similar users
       (`dada`, and with linear models `dada-linear`).
 
-    `choice_` names the chosen candidate, and `trials_` has the score of each candidate. `method`
-    names one method instead: "shared", or a method of boosted models.
+    `choice_` names the chosen candidate, `trials_` has the score of each candidate, and
+    `choice_cost_` is the communication cost of the trials. `method` names one method instead:
+    "shared", or a method of boosted models.
 
     For boosted models, `network` is the collaboration graph (users in sorted order), or "learned".
     If `method` is one of boosted models, `cv=3` chooses β, μ and λ by cross-validation with 3
@@ -218,7 +218,7 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
         network = self.network if len(tables) > 1 else LEARNED
         settings = self._settings().but(network=network)
         if self.method in (AUTO, "shared"):
-            wanted: Sequence[str] = LINEAR
+            wanted: tuple[str, ...] = LINEAR
             if self.method == AUTO and not is_sparse(X):
                 wanted = (*LINEAR, *BOOSTED)
             check_graph(self.method, self.network)
@@ -227,7 +227,7 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):
                     f"the labels have one class, {self.classes_.tolist()[0]!r}. A classifier "
                     "needs two classes: add rows of another one, of any user."
                 )
-            result = self._fit_linear(tables, settings, self.classes_, wanted)
+            result = self._fit_linear(tables, settings, wanted)
         else:
             result = self._fit_boosted(tables, settings)
         warn_unless_optimal(result, stacklevel=3)
@@ -325,7 +325,8 @@ class PersonalizedRegressor(RegressorMixin, _Personalized):
     - a common model with deviations of each user;
     - separate models.
 
-    `choice_` names the chosen candidate, and `trials_` has the score of each candidate.
+    `choice_` names the chosen candidate, `trials_` has the score of each candidate, and
+    `choice_cost_` is the communication cost of the trials.
 
     After `fit`: `model_` (`coef_`, `intercept_`, `deviations`, `offsets`), `users_`, `result_`,
     `certificate_`, `bill_`, `dual_gap_`, `history_`, `n_iter_`. `unknown` is as in
@@ -350,7 +351,7 @@ class PersonalizedRegressor(RegressorMixin, _Personalized):
         """Fit one model per user. `users` has one label per row."""
         X, y = checked(self, X, y, dtype=np.float64, accept_sparse="csr", y_numeric=True)
         tables = gather((X, y.astype(float), _users_of(y, users)), "users", None)
-        result = self._fit_linear(tables, _settings_of(self), None, LINEAR)
+        result = self._fit_linear(tables, _settings_of(self), LINEAR)
         warn_unless_optimal(result, stacklevel=3)
         self._keep(result)
         return self

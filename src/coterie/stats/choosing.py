@@ -88,7 +88,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Marks:
-    """Results of this process's users on the rows of one fold: for each user, sums over rows."""
+    """Results of the users that this process sees on the rows of one fold: for each user, sums
+    over rows.
+    """
 
     right: FloatArray
     """Number of right answers, or minus the sum of square errors."""
@@ -120,14 +122,17 @@ def marks_of_rows(
 class Holder(typing.Protocol):
     """Interface of a process that holds rows of users: of all users, or of one user."""
 
-    folds: int
+    @property
+    def folds(self) -> int:
+        """The number of folds."""
+        ...
 
     def marks(self, candidate: Candidate, fold: int) -> Marks:
         """Fit the candidate with all other holders to the other folds, and predict this fold."""
         ...
 
     def add(self, numbers: FloatArray) -> FloatArray:
-        """Return the sum of these numbers over all holders."""
+        """Return the sum over all users; `numbers` has a row for each user of this holder."""
         ...
 
 
@@ -213,19 +218,17 @@ def deal_by_class(
     return fold
 
 
-def sums_of(tables: Sequence[Table]) -> FloatArray:
-    """Return sums over the tables of users.
+def sums_of(site: Site) -> FloatArray:
+    """Return sums over the table of a user.
 
-    They are the number of users with rows, the number of rows, the sum of all squares, and the sum
-    of each column.
+    They are 1 if the user has rows, the number of rows, the sum of all squares, and the sum of each
+    column.
     """
-    sums = sum(np.asarray(table.X.sum(axis=0), float).ravel() for table in tables)
-    squares = sum(
-        float(np.square(table.X.data if is_sparse(table.X) else table.X, dtype=float).sum())
-        for table in tables
-    )
-    counts = sum(table.n > 0 for table in tables), sum(table.n for table in tables), squares
-    return np.concatenate([counts, np.atleast_1d(sums)]).astype(float)
+    table = site.data
+    values = table.X.data if is_sparse(table.X) else table.X
+    squares = float(np.square(values, dtype=float).sum())
+    sums = np.asarray(table.X.sum(axis=0), float).ravel()
+    return np.array([table.n > 0, table.n, squares, *sums], float)
 
 
 @discloses(
@@ -245,9 +248,9 @@ def sums_of(tables: Sequence[Table]) -> FloatArray:
     ),
 )
 @discloses("squares of how much two models differ in these, as part of a sum")
-def sums_of_choice(numbers: FloatArray, site: Site) -> Protocol[FloatArray]:
-    """Sum these numbers over all parties."""
-    total: FloatArray = yield Sum(numbers)
+def sums_of_choice(numbers: Mapping[int, FloatArray], site: Site) -> Protocol[FloatArray]:
+    """Sum these numbers over all parties; `numbers` has those of each party by its index."""
+    total: FloatArray = yield Sum(numbers[site.index])
     return total
 
 
@@ -286,9 +289,7 @@ class Contest:
         """Try a candidate on the next fold."""
         tried.marks.append(self.holder.marks(tried.candidate, len(tried.marks)))
         right, losses = (tried.per_user(what) for what in ("right", "losses"))
-        total = self.holder.add(
-            np.array([np.nansum(right), np.nansum(losses), np.isfinite(right).sum()])
-        )
+        total = self.holder.add(_without_nan(right, losses))
         if total[2] > 0:  # with one or two rows per user, the first folds may be empty
             tried.score, tried.loss = float(total[0] / total[2]), float(total[1] / total[2])
 
@@ -311,10 +312,7 @@ class Contest:
         """
         folds = min(len(one.marks), len(other.marks))
         apart = other.per_user(what, folds) - one.per_user(what, folds)
-        apart = apart[np.isfinite(apart)]
-        total, squares, users = self.holder.add(
-            np.array([apart.sum(), np.square(apart).sum(), float(len(apart))])
-        )
+        total, squares, users = self.holder.add(_without_nan(apart, np.square(apart)))
         if users == 0:
             return 0.0, 0.0
         mean = float(total / users)
@@ -331,6 +329,13 @@ class Contest:
             if one is best or sign * mean <= NOISE * error:
                 return one
         return best
+
+
+def _without_nan(*means: FloatArray) -> FloatArray:
+    """Return a row for each user: its means, and 1. Without such means the row is 0."""
+    known = np.isfinite(means[0])
+    kept = [np.where(known, values, 0.0) for values in means]
+    return np.column_stack([*kept, known])
 
 
 def shared_candidate(

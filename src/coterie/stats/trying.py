@@ -1,31 +1,28 @@
 """Choose a model for users: fit candidates to folds of their rows, wherever the users are.
 
 Each user deals its own rows into folds. A candidate is fitted to all folds but one, and the users
-predict that one. Where all users are in one process, it adds up how they did; organisations send
-sums.
+predict that one. Parties add up the scores of users in sums.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
-import scipy.sparse as sp
 
 from coterie.api.result import Result
 from coterie.data import Table
 from coterie.data.table import Indices
-from coterie.numerics.arrays import FloatArray, is_sparse
+from coterie.numerics.arrays import FloatArray
 from coterie.problems.personal.problem import Personal
 from coterie.problems.problem import AnyProblem
 from coterie.run.bill import Cost
 from coterie.run.parties import Parties
 from coterie.run.settings import Settings
-from coterie.run.site import Site, local_sites
+from coterie.run.site import Site
 from coterie.stats.choosing import (
     FOLDS,
     LINEAR,
@@ -71,14 +68,15 @@ class Choose(Fitting[tuple[Choice, Cost]]):
 
     def of_parties(self, ready: Ready[Parties], find_ready: FindReady) -> tuple[Choice, Cost]:
         """The same, where candidates of other kinds take other tables."""
-        users = Users(ready, find_ready, self.settings, self.folds, self.among)
+        dealing = Dealing(self.folds, self.settings.seed, ready.classes is not None)
+        users = Users(ready, find_ready, self.settings, dealing, self.among)
         chosen = choose(
             users,
-            Scale.of(users.add(sums_of(users.tables))),
+            Scale.of(users.add(users.seen(sums_of))),
             users.usable(),
             loss=self.loss,
             penalty=self.penalty,
-            personal=self.personal,
+            personal=self.personal if dealing.classes else None,
             wanted=self.wanted,
             settings=self.asked,
         )
@@ -86,17 +84,57 @@ class Choose(Fitting[tuple[Choice, Cost]]):
 
 
 @dataclass(frozen=True)
+class Dealing:
+    """How each user deals its rows into folds."""
+
+    folds: int
+    seed: int
+    classes: bool
+    """Whether labels are classes. Users then deal rows class by class."""
+
+    def of(self, site: Site) -> Indices:
+        """The fold of each row of this user."""
+        return deal_by_class(site.data, site.index, self.folds, self.seed, self.classes)
+
+    def without(self, fold: int, site: Site) -> Table:
+        """The rows to learn from, where that fold is kept back."""
+        return without(site.data, self.of(site), fold)
+
+    def only(self, fold: int, site: Site) -> Table:
+        """The rows that are kept back."""
+        return only(site.data, self.of(site), fold)
+
+    def enough(self, site: Site) -> FloatArray:
+        """Return 1 for each fold and class with enough rows of this user outside the fold, else
+        0.
+        """
+        codes = np.array([-1.0, 1.0]) if self.classes else np.zeros(1)
+        y = site.data.y if self.classes else None
+        counts = counts_by_fold(y, self.of(site), self.folds, codes)
+        return leaves_enough(counts, site.rules.minimum).ravel()
+
+
+def _marks(model: Any, classes: bool, held: Table) -> FloatArray:
+    """The score, the loss and the number of these rows of one user, summed over the rows."""
+    if not held.n:
+        return np.zeros(3)
+    right, losses = marks_of_rows(model, held, held.name, classes)
+    return np.array([right.sum(), losses.sum(), held.n], float)
+
+
+def _marks_at(model: Any, dealing: Dealing, fold: int, site: Site) -> FloatArray:
+    """The same, of the rows of a user that this fold keeps back."""
+    return _marks(model, dealing.classes, dealing.only(fold, site))
+
+
+@dataclass(frozen=True)
 class _Part:
-    """One fold of the users that are here."""
+    """One fold of the users."""
 
     kept: Ready[Parties]
     """The rows to learn from."""
-    held: Table
-    """The rows that are kept back."""
-    users: npt.NDArray[Any]
-    """The user of each of these rows."""
-    places: Indices
-    """The user's place among those here."""
+    held: Sequence[Table]
+    """The rows of each user that are kept back; none if they are at workers."""
 
 
 @dataclass
@@ -107,7 +145,7 @@ class Users:
     find_ready: FindReady
     settings: Settings
     """What all candidates have in common."""
-    folds: int
+    dealing: Dealing
     among: bool
     sent: Cost = field(default_factory=Cost)
     """The cost of the fits."""
@@ -115,9 +153,9 @@ class Users:
     _last: dict[tuple[str, int], Result] = field(default_factory=dict)
 
     @property
-    def tables(self) -> list[Table]:
-        """The tables of the users that are here."""
-        return [site.data for site in local_sites(self.ready.parties.sites)]
+    def folds(self) -> int:
+        """The number of folds."""
+        return self.dealing.folds
 
     @property
     def cost(self) -> Cost:
@@ -125,11 +163,19 @@ class Users:
         total: Cost = self.ready.parties.bill.total
         return self.sent + total
 
+    def seen(
+        self, query: Callable[[Site], FloatArray], parties: Parties | None = None
+    ) -> FloatArray:
+        """The answers to a query, with a row for each user that this process sees."""
+        answers = (parties or self.ready.parties).look(query)
+        return np.array([answer for answer in answers if answer is not None], float)
+
     def marks(self, candidate: Candidate, fold: int) -> Marks:
         """Fit the candidate to the rows of all folds but one, and predict those of this one."""
         problem = candidate.problem
         settings = self.settings.but(**{**QUICK, **candidate.how})
-        part = self._part(problem, fold, settings)
+        ready = self.find_ready(problem, settings)
+        part = self._part(problem, fold, ready)
         key = problem.kind.name, fold
         before = None
         if candidate.choice in LINEAR:
@@ -139,60 +185,34 @@ class Users:
             result = whole(result)
         self._last[key] = result
         self.sent += result.bill.total
-        found = marks_of_rows(result.model, part.held, part.users, self.ready.classes is not None)
-        count = len(self.tables)
-        right, losses = (np.bincount(part.places, one, count).astype(float) for one in found)
-        rows = np.bincount(part.places, minlength=count).astype(float)
+        if part.held:
+            classes = self.dealing.classes
+            marks = np.array([_marks(result.model, classes, table) for table in part.held])
+        else:
+            query = partial(_marks_at, result.model, self.dealing, fold)
+            marks = self.seen(query, ready.parties)
+        right, losses, rows = marks.T
         return Marks(right, losses, rows, result.bill.total.bits)
 
-    def _part(self, problem: AnyProblem, fold: int, settings: Settings) -> _Part:
+    def _part(self, problem: AnyProblem, fold: int, ready: Ready[Parties]) -> _Part:
         key = problem.kind.name, fold
-        ready = self.find_ready(problem, settings)
         if key not in self._parts:
-            sites = local_sites(ready.parties.sites)
-            held = [only(site.data, self._folds_of(site), fold) for site in sites]
-            places = np.repeat(np.arange(len(held)), [table.n for table in held])
-            users = np.array([site.data.name for site in sites])[places]
-            kept = ready.map(partial(self._kept, fold))
-            self._parts[key] = _Part(kept, _stacked(held), users, places)
+            kept = ready.map(partial(self.dealing.without, fold), part=f"without fold {fold}")
+            sites = [site for site in ready.parties.sites if isinstance(site, Site)]
+            held = [self.dealing.only(fold, site) for site in sites]
+            self._parts[key] = _Part(kept, held)
         part = self._parts[key]
         return replace(part, kept=replace(part.kept, graph=ready.graph))
 
-    def _folds_of(self, site: Site) -> Indices:
-        classes = self.ready.classes is not None
-        return deal_by_class(site.data, site.index, self.folds, self.settings.seed, classes)
-
-    def _kept(self, fold: int, site: Site) -> Table:
-        return without(site.data, self._folds_of(site), fold)
-
     def usable(self) -> bool:
         """Whether every fold leaves rows, and of every class some, to learn from."""
-        classes = self.ready.classes
-        codes = np.zeros(1)
-        if classes is not None:
-            codes = np.array([-1.0, 1.0])
-        enough = np.zeros((self.folds, len(codes)))
-        for site in local_sites(self.ready.parties.sites):
-            y = None if classes is None else site.data.y
-            counts = counts_by_fold(y, self._folds_of(site), self.folds, codes)
-            enough += leaves_enough(counts, site.rules.minimum)
-        return bool((self.add(enough.ravel()) > 0).all())
+        return bool((self.add(self.seen(self.dealing.enough)) > 0).all())
 
     def add(self, numbers: FloatArray) -> FloatArray:
-        """These numbers, which are of the users here, added to those of all others."""
+        """These numbers, with a row for each user that this process sees, summed over all users."""
         parties = self.ready.parties
-        if len(parties.sites) == len(parties.cards):
-            return numbers
-        found = parties.run_protocol(partial(sums_of_choice, numbers), "proof")
+        indices = [site.index for site in parties.sites]
+        by_index = dict(zip(indices, numbers, strict=True))
+        found = parties.run_protocol(partial(sums_of_choice, by_index), "proof")
         assert found is not None, "every party learns the sums"
         return found.astype(float)
-
-
-def _stacked(tables: list[Table]) -> Table:
-    """The rows of several users as one table."""
-    rows = [table.X for table in tables]
-    if is_sparse(rows[0]):
-        X = sp.vstack(rows, format="csr")
-    else:
-        X = np.concatenate(rows)
-    return Table(X, np.concatenate([table.y for table in tables if table.y is not None]))

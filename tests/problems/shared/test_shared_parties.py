@@ -57,6 +57,9 @@ def test_parties_choose_as_users_in_one_process_do(tmp_path):
         X, y, np.repeat(names, 24)
     )
     assert sorted(names) == list(names), "users of one process are sorted"
+    alone = co.choose(tables, engine=local, seed=0, secure_sums=True, progress=False)
+    assert alone.choice == here.choice_
+    assert alone.cost.bits > here.choice_cost_.bits > 0
     for k, result in enumerate(together(tmp_path, tables, names)):
         assert (
             f"{here.choice_} was chosen by cross-validation at the users (pooled"
@@ -70,10 +73,8 @@ def test_parties_choose_as_users_in_one_process_do(tmp_path):
         for name in ("score", "loss", "folds"):
             found = [trial[name] for trial in told["trials"]]
             assert found == pytest.approx([trial[name] for trial in here.trials_], rel=1e-9)
-        assert (
-            json.loads((tmp_path / names[k] / "result" / "bill.json").read_text())["choice"]["bits"]
-            > 0
-        )
+        billed = json.loads((tmp_path / names[k] / "result" / "bill.json").read_text())
+        assert billed["choice"] == vars(alone.cost)
     for one in together(tmp_path, tables, names, work=verify_together):
         assert one.holds, one
         assert any(text.startswith("choice.json: the chosen model") for text in one.compared)
