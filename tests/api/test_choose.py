@@ -69,6 +69,15 @@ def test_boosted_models_are_candidates_at_workers_too():
     assert_same_choice(found, expected)
 
 
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_a_user_without_held_out_rows_counts_in_no_fold(loss):
+    """A user with one row has no row in two of the folds."""
+    expected, found = choices(users(loss, sizes=(12, 1, 12)), [Workers()], loss=loss, folds=3)
+    assert {trial["folds"] for trial in expected.trials} >= {3}
+    assert all(np.isfinite([trial["loss"], trial["score"]]).all() for trial in expected.trials)
+    assert_same_choice(found, expected)
+
+
 REFUSED = {
     "one class": (users(sizes=(5,)), {}, "one class|two classes"),
     "several classes": (users(), {"loss": "multinomial"}, "a loss of one score"),
@@ -77,7 +86,9 @@ REFUSED = {
         {"boosted": SMALL, "secure_sums": True},
         "secure sums are for one model",
     ),
-    "one fold": (users(), {"folds": 1}, "cv"),
+    "one fold": (users(), {"folds": 1}, "folds"),
+    "a method": (users(), {"method": "newton"}, "no keyword of co.choose called 'method'"),
+    "a wrong keyword": (users(), {"fold": 3}, "no keyword of co.choose called 'fold'"),
 }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from coterie.api.result import Result
 from coterie.api.solve import Given, fit, given_to, ready_for
 from coterie.engines import engine as find_engine
+from coterie.errors import UnknownName
 from coterie.numerics.arrays import whole_number
 from coterie.problems.personal.problem import Personal
 from coterie.problems.problem import AnyProblem
@@ -17,13 +18,18 @@ from coterie.problems.shared.problem import Shared
 from coterie.run.bill import Cost
 from coterie.run.network import make_network
 from coterie.run.parties import Hosted
-from coterie.run.settings import Limits, Settings
+from coterie.run.settings import GROUPS, Limits, Settings
 from coterie.stats.choosing import BOOSTED, FOLDS, LINEAR, Choice, Trial
 from coterie.stats.fitting import Ready
 from coterie.stats.trying import Choose
 
 EXACT = {"tol": Limits.tol, "max_rounds": 2000}
 """Settings of the final fit of a linear model: the default tolerance, which needs more rounds."""
+KEYWORDS = GROUPS["limits"] | {
+    *("agents", "engine", "threads", "link", "network", "seed", "secure_sums", "progress"),
+    *("local_steps", "begin", "sample", "alternations"),
+}
+"""The keywords of `solve` that `choose` takes. The others belong to one method or to one fit."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,9 @@ def choose(
     folds : int, default=3
         Number of folds into which each user deals its rows.
     **settings
-        Other keywords of `solve`, such as `engine`, `seed`, `secure_sums` and `tol`.
+        Keywords of `solve`: the limits of the last fit (such as `tol`), `engine`, `threads`,
+        `agents`, `link`, `seed`, `secure_sums` and `progress`. With `boosted` also `network` and
+        the options `local_steps`, `begin`, `sample` and `alternations` of `dada`.
 
     Returns
     -------
@@ -86,6 +94,8 @@ def choose(
     ------
     InvalidProblem
         If the loss, the penalty and the data do not go together.
+    UnknownName
+        If a keyword is not among those above: candidates have methods of their own.
 
     Examples
     --------
@@ -98,6 +108,8 @@ def choose(
     >>> found.choice, found.cost.messages > 0
     ('levels', True)
     """
+    for name in sorted(settings.keys() - KEYWORDS):
+        raise UnknownName("keyword of co.choose", name, KEYWORDS)
     given: dict[str, Any] = {"penalty": penalty}
     if l1_ratio is not None:
         given["l1_ratio"] = l1_ratio
@@ -107,7 +119,7 @@ def choose(
     asked = Settings.of(**{**EXACT, **settings, "split": "users"})
     chosen, cost = choose_for(
         data,
-        folds=folds,
+        folds=whole_number("folds", folds, least=2),
         loss=loss,
         penalty=given,
         personal=boosted,
