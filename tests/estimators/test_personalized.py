@@ -549,7 +549,7 @@ def test_users_with_one_or_two_rows_are_users(sizes):
     assert np.isfinite(model.predict_proba(X, users)).all()
     assert 0 <= model.score(X, y, users) <= 1
     assert set(model.score_per_user(X, y, users)) == set(users)
-    with pytest.warns(UserWarning, match="whose these rows are"):
+    with pytest.warns(UserWarning, match="users= is missing"):
         model.predict(X)
 
 
