@@ -46,6 +46,8 @@ never the best. Where no method gets there, all of them get four times as many, 
 """
 SHORT = 0.3
 """Runs that take less are run twice, and the faster one counts."""
+LONG = 20
+"""Of a set with more problems, the page shows those where `auto` misses the factor 2."""
 Row = dict[str, Any]
 
 
@@ -222,7 +224,9 @@ enough time for wide clusters. Both were corrected in the script, and all but wi
 
 **The fourth set has every loss, penalty and split**, on data that is drawn: 144 problems, of which methods refuse 17. It
 was committed before any method ran on it. Of its 381 entries, 319 (84 %) were within a factor of 2. Of the other 62, 45
-were bounds on split columns, where `auto` left out `blocks`.
+were bounds on split columns, where `auto` left out `blocks`. With `blocks` for these, 359 (94 %) are within a factor of
+2; the goal of 95 % is missed by 3 entries. Of the remaining 22, eight are rounds of `newton` with more columns than rows:
+the minimum of its quadratic model, which the cost model counts as one system of equations, takes up to a second there.
 
 **A run does not change its method because of its cost.** On the fourth set, six runs did: four took 1.8 to 2.4 times less
 time, and two took 3.0 and 6.4 times more ([decision](decisions/0023-auto-changes-a-method-only-to-rescue-a-run.md)).
@@ -241,6 +245,8 @@ def page(rows: list[Row]) -> str:
         for name, case in cases.items():
             data = case.data()
             taken = {row["method"]: row for row in rows if row["problem"] == name}
+            if not any(row.get("reached") for row in taken.values()):
+                continue
             cells = []
             for link in LINKS:
                 times = {one: seconds(row, case, link) for one, row in taken.items()}
@@ -248,6 +254,8 @@ def page(rows: list[Row]) -> str:
                 ratios.append(times.get(mine, math.inf) / times[best])
                 beside = "" if mine == best else f", best: {best}"
                 cells.append(f"{mine} {ratios[-1]:.1f}{beside}")
+            if len(cases) > LONG and max(ratios[-len(LINKS) :]) <= 2:
+                continue
             n, d = data[0].shape
             loss, penalty = case.problem.loss.name, case.problem.penalty.name
             split = "" if case.split == "samples" else ", columns"
