@@ -132,9 +132,9 @@ class On:
 class Among:
     """Three organisations with a study, a thread each."""
 
-    def __init__(self, folder, consent=True):
+    def __init__(self, folder, consent=True, policy=f"{ANYTHING}\npolicy.minimum-count = 1"):
         """With an answer to every page."""
-        self.folder, self.consent = folder, consent
+        self.folder, self.consent, self.policy = folder, consent, policy
         self.numbers = itertools.count()
 
     def study(self, kind, problem=None, **more):
@@ -146,10 +146,15 @@ class Among:
             if value is not None and name != "progress"
         }
         how = {name.replace("_", "-"): value for name, value in how.items() if name != "same_order"}
-        policy = f"{ANYTHING}\npolicy.minimum-count = 1"
         folder = self.folder / f"study {next(self.numbers)}"
         write_study(
-            folder, NAMES, problem or written(kind), policy=policy, deadline=120.0, **how, **more
+            folder,
+            NAMES,
+            problem or written(kind),
+            policy=self.policy,
+            deadline=120.0,
+            **how,
+            **more,
         )
         load_study(folder / "study.toml")
         for place, name in enumerate(NAMES):
@@ -247,9 +252,8 @@ class Among:
     def raw_study(self):
         """A study of rows with text and missing values, for operations that come before a fit."""
         folder = self.folder / f"study {next(self.numbers)}"
-        policy = f"{ANYTHING}\npolicy.minimum-count = 1"
         write_study(
-            folder, NAMES, written("linear"), policy=policy, deadline=120.0, split="samples"
+            folder, NAMES, written("linear"), policy=self.policy, deadline=120.0, split="samples"
         )
         for place, name in enumerate(NAMES):
             file = folder / name / "party.toml"

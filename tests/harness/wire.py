@@ -27,6 +27,7 @@ class Message:
     party: str
     operation: str
     numbers: np.ndarray
+    purpose: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,15 +86,19 @@ class Wire:
         wire = self
 
         class Recording(Driver):
+            purpose = ""
+
             def _fits(self, messages):
                 super()._fits(messages)
                 party = self.names[self.local[0]]
                 numbers = np.array(messages[0]).ravel()
                 with wire.lock:
-                    wire.messages.append(Message(party, self.guard.operation, numbers))
+                    wire.messages.append(
+                        Message(party, self.guard.operation, numbers, self.purpose)
+                    )
 
             def converse(self, protocols, purpose):
-                guard = self.guard
+                guard, self.purpose = self.guard, purpose
                 sent, numbers = Counter(guard.sent), Counter(guard.numbers)
                 found = super().converse(protocols, purpose)
                 new = {

@@ -33,6 +33,12 @@ messages to neighbours depend on which party wakes up when.
 """
 
 
+COUNTED = "policy.minimum-rows = 0\npolicy.minimum-count = 1\npolicy.budget = 1e6"
+"""A policy whose budget is never used up, but counted."""
+GOVERNED = ("fit", "describe", "crosstab", "evaluate")
+"""Operations that policies limit."""
+
+
 class Pages:
     """Agrees to every page, and keeps the numbers that they allow."""
 
@@ -55,14 +61,30 @@ def sent_by(wire):
     return found
 
 
+def stored_budgets(folder):
+    """By party and operation, the numbers that the parties' files count."""
+    found = defaultdict(float)
+    for file in folder.glob(f"*/*/{FOLDER}/*"):
+        counts = [numbers for numbers, _ in RECORD.iter_unpack(file.read_bytes())]
+        found[file.parent.parent.name, file.name.rpartition("-")[2]] += sum(counts)
+    return found
+
+
 @pytest.mark.rotates
 @pytest.mark.parametrize("cell", CELLS, ids=" of ".join)
 def test_no_party_sends_more_than_its_page_says(cell, tmp_path):
     operation, kind = cell
     wire, pages = Wire(), Pages()
     with wire.recorded():
-        answer = ask(operation, kind, Among(tmp_path, pages))
+        answer = ask(operation, kind, Among(tmp_path, pages, COUNTED))
     sent = sent_by(wire)
+    governed = {key: numbers for key, numbers in sent.items() if numbers and key[1] in GOVERNED}
+    stored = stored_budgets(tmp_path)
+    if kind == "personal":
+        # Messages to neighbours count, too, and are outside of conversations.
+        assert all(stored[key] >= numbers for key, numbers in governed.items())
+    else:
+        assert stored == governed
     assert sent.keys() <= pages.allowed.keys()
     assert sent or "refused" in answer
     for (party, what), numbers in sent.items():
@@ -73,6 +95,8 @@ def test_no_party_sends_more_than_its_page_says(cell, tmp_path):
         assert numbers <= allowed, (
             f"{party}, {what}: {numbers:g} numbers, the page says {allowed:g}"
         )
+        if kind in UNCOUNTED:
+            continue  # the page states the budget
         fits = what in ("fit", "verify")
         most = ROUNDS * 22 if fits else SPARED
         assert allowed <= most * max(numbers, 1), f"{what}: {allowed:g} for {numbers:g} numbers"

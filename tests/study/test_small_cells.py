@@ -38,10 +38,10 @@ KINDS = {
 SURVIVAL = 'time = "time"\nevent = "event"\n'
 
 
-def study(folder, loss="logistic"):
+def study(folder, loss="logistic", **more):
     """Three parties with 60 rows each; values and classes are skewed, so that many are rare."""
-    settings = {"split": "samples", "tol": 1e-3}
-    write_study(folder, problem=KINDS[loss] | SHARED, policy=POLICY, **settings)
+    settings = {"problem": KINDS[loss] | SHARED, "split": "samples", "tol": 1e-3}
+    write_study(folder, policy=POLICY, **settings | more)
     for place, name in enumerate(NAMES):
         random = np.random.default_rng([place, len(loss)])
         lines = ["city,age,dose,time,event,y"]
@@ -130,6 +130,52 @@ def test_an_evaluation_sends_no_small_cell(tmp_path, loss):
     assert isinstance(found[0], Evaluation)
     assert messages
     assert not few_counts(messages)
+
+
+PREPARED = {
+    "prepare.numbers": "impute, standardise",
+    "prepare.text": f"one-hot({MINIMUM})",
+}
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_a_preparation_sends_no_small_cell(tmp_path, loss):
+    """Categories, missing values and their counts: 2 of 60 ages are missing at each party."""
+    study(tmp_path, loss, **PREPARED)
+    for name in NAMES:
+        file = tmp_path / name / "party.toml"
+        file.write_text('columns = ["city", "age", "dose"]\n' + file.read_text())
+    wire = Wire()
+    with wire.recorded():
+        found = together(tmp_path, work=fit_together)
+    assert not any(isinstance(one, CoterieError) for one in found), found
+    messages = [one for one in wire.messages if one.purpose == "preparation"]
+    sizes = [one for one in messages if begins_with_a_size(one)]
+    assert sorted(one.party for one in sizes) == sorted(NAMES)
+    numbers = [one.numbers for one in messages if not begins_with_a_size(one)]
+    assert not few_counts([*numbers, *(one.numbers[len(NAMES) :] for one in sizes)])
+
+
+def begins_with_a_size(message):
+    """How many categories a party names, in its own place; then sums of squares."""
+    own = np.zeros(len(NAMES), bool)
+    own[NAMES.index(message.party)] = True
+    return message.numbers.size == len(NAMES) + 2 and (own == (message.numbers[:3] != 0)).all()
+
+
+@pytest.mark.parametrize("loss", ["logistic", "poisson"])
+def test_standard_errors_send_no_small_cell(tmp_path, loss):
+    unpenalised = {"problem": KINDS[loss] | {"penalty": "none"}, "inference": "robust"}
+    study(tmp_path, loss, **unpenalised)
+    for name in NAMES:
+        file = tmp_path / name / "party.toml"
+        file.write_text('columns = ["age2", "dose2"]\n' + file.read_text())
+        complete(tmp_path / name / "data.csv")
+    wire = Wire()
+    with wire.recorded():
+        found = together(tmp_path, work=fit_together)
+    assert not any(isinstance(one, CoterieError) for one in found), found
+    assert not few_counts([one.numbers for one in wire.messages])
 
 
 def complete(file):

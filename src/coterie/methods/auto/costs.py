@@ -178,7 +178,9 @@ class Outlook:
 
 def first_order(problem: Any, sizes: Sizes) -> Outlook:
     """Return the costs of a first-order method, for data split by samples."""
-    if problem.loss.smooth:
+    # A personal model has no loss of its own; its rounds do not follow from a condition.
+    loss = getattr(problem, "loss", None)
+    if loss is not None and loss.smooth:
         rounds = TUNING.smooth_rounds * root_condition(problem, sizes)
     else:
         rounds = TUNING.nonsmooth_rounds
