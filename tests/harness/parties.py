@@ -25,6 +25,7 @@ import scipy.sparse as sp
 import coterie as co
 from coterie.engines.local import Local
 from coterie.errors import CoterieError
+from coterie.run.bill import DIGESTS, Bill
 from coterie.study.nonce import secret
 from coterie.study.party import fit_together
 from coterie.study.pinning import pin
@@ -145,6 +146,24 @@ def together(folder, tables=None, names=NAMES, work=fit_together, links=GrpcMesh
         ThreadPoolExecutor(len(names)) as pool,
     ):
         return list(pool.map(one, names))
+
+
+def without_digests(bill):
+    """The bill without the digests that organisations compare after each sum that has no masks.
+
+    There is at least one exchange of them for each such sum.
+    """
+    state = bill.state()
+    digests = [rows for purpose, _, rows in state["apart"] if purpose == DIGESTS]
+    sums = sum(entry[0] for _, collective, *entry in state["alike"] if collective == "Sum")
+    for rows in digests:
+        assert max(messages for messages, _, _ in rows) >= sums
+        assert not any(numbers for _, numbers, _ in rows)
+    apart = [row for row in state["apart"] if row[0] != DIGESTS]
+    plain = Bill(bill.network)
+    plain.restore({**state, "apart": apart})
+    assert bool(digests) == (plain != bill)
+    return plain
 
 
 class Party:

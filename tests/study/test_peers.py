@@ -47,6 +47,7 @@ from tests.harness.parties import (
     data,
     same_secrets,
     together,
+    without_digests,
     write_data,
     write_study,
 )
@@ -157,7 +158,7 @@ def test_peers_are_the_embedded_engine_bit_by_bit(tmp_path, method, split, netwo
             local.model.intercept_, abs=1e-10
         )
     for name, result in zip(NAMES, results, strict=True):
-        assert result.bill == local.bill
+        assert without_digests(result.bill) == local.bill
         assert result.history.gap == pytest.approx(local.history.gap, abs=1e-10)
         # What was written is what was returned, and the certificate is about the same data.
         written = Result.load(tmp_path / name / "result")
@@ -171,7 +172,7 @@ def test_peers_are_the_embedded_engine_bit_by_bit(tmp_path, method, split, netwo
         assert written.certificate.gap == pytest.approx(local.certificate.gap, abs=1e-10)
         assert written.certificate.settings["parts"][name] == written.model.digest()
         assert json.loads((tmp_path / name / "result" / "bill.json").read_text())["total"] == vars(
-            local.bill.total
+            result.bill.total
         )
 
 
@@ -251,7 +252,7 @@ def test_precision_and_sparsity_are_those_of_the_embedded_engine(tmp_path, dtype
     )
     assert results[0].model.coef_.dtype == dtype
     assert (pooled_coefficients(results, "features") == local.model.coef_).all()
-    assert results[2].bill == local.bill
+    assert without_digests(results[2].bill) == local.bill
 
 
 def test_one_party_in_float32_follows_the_others(tmp_path):
@@ -362,7 +363,7 @@ def test_rows_are_matched_by_id(tmp_path, psi, text):
     )
     assert aligned[0].n < min(table.n for table in tables)
     assert (pooled_coefficients(results, "features") == local.model.coef_).all()
-    assert all(r.bill == local.bill for r in results)
+    assert all(without_digests(r.bill) == local.bill for r in results)
 
 
 def spoilt(kind):
@@ -932,8 +933,8 @@ def test_the_commands_of_the_readme(tmp_path):
         np.abs(np.concatenate([r.model.coef_ for r in results]) - local.model.coef_).max() <= 1e-10
     )
     for party, result in zip(parties, results, strict=True):
-        assert result.bill == local.bill
-        assert found[party]["total"] == vars(local.bill.total)
+        assert without_digests(result.bill) == local.bill
+        assert found[party]["total"] == vars(result.bill.total)
         assert (
             Certificate.load(study.parent / party / "result" / "certificate.json").relative_gap
             <= definition.tol

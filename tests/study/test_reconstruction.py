@@ -468,8 +468,8 @@ def test_a_check_finds_every_change(numbers, change, place):
     expected = secure_sums.ExactSums(3).at_once([np.array(numbers)] * 3)
     for party in parties:
         np.testing.assert_array_equal(party.decoded(total, float), expected)
-    more = fixed_point.zeros(len(numbers))
-    fixed_point.accumulate(more, change * np.eye(1, len(numbers), place % len(numbers))[0])
+    more = fixed_point.zeros(len(numbers) + 1)
+    fixed_point.accumulate(more, change * np.eye(1, len(numbers) + 1, place % len(numbers))[0])
     total[:-3] = sum_of([total[:-3], more])
     for party in parties[1:]:
         with pytest.raises(ProtocolError, match="masks do not cancel"):

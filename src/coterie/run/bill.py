@@ -12,7 +12,8 @@ A secure `Sum` costs as much as a `Sum` of numbers with 24 bytes.
 
 The messages of a preparation, of the set-up, of the rounds, of self-tuning and of the certificates
 (`proof`) are counted separately: `scalars`, `bits` and `messages` are those of the rounds, which
-the papers count; `total` is all that was sent, and `max_bits` limits it.
+the papers count; `total` is all that was sent, and `max_bits` limits it. Organisations without
+secure sums compare a signed digest after each `Sum` (`digests`); it contains no numbers.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ import numpy.typing as npt
 
 from coterie.networks import Network
 
-PURPOSES = ("preparation", "setup", "rounds", "tuning", "proof")
+DIGESTS = "digests"
+PURPOSES = ("preparation", "setup", "rounds", "tuning", "proof", DIGESTS)
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from coterie.study.session import (
     Session,
     check_totals,
     matched,
+    naming_liars,
     summaries,
     transport_of,
 )
@@ -161,7 +162,8 @@ class Among(Parties):
         self.declared(protocol)
         transport = transport_of(self.session, self.bill)
         transport.account = self.account
-        found = transport.converse([protocol(self.site)], purpose)[0]
+        with naming_liars(self.session, transport):
+            found = transport.converse([protocol(self.site)], purpose)[0]
         if purpose == "rounds":
             self.bill.end_round()
         check_totals(self.session, transport)

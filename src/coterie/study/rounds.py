@@ -19,7 +19,7 @@ from coterie.run.statuses import Status
 from coterie.study.broadcasts import CHECKPOINTS
 from coterie.study.nonce import secret
 from coterie.study.policy import Account
-from coterie.study.session import Say, Session, check_totals, transport_of
+from coterie.study.session import Say, Session, check_totals, naming_liars, transport_of
 from coterie.transport.driver import RECEIVED
 from coterie.transport.grpc_mesh import Restarted
 from coterie.transport.links import Stop
@@ -57,14 +57,15 @@ def take_rounds(
     transport.account = account
     transport.collectives.stop = Stop()
     private = secret(session.own, session.study)
-    outcome = run(
-        [replace(agent, secret=private) for agent in agents],
-        setup.running,
-        transport,
-        setup.limits,
-        Start(saved, rounds.warm, rounds.sent),
-        Control(reports.stop_wished, reports.watch),
-    )
+    with naming_liars(session, transport):
+        outcome = run(
+            [replace(agent, secret=private) for agent in agents],
+            setup.running,
+            transport,
+            setup.limits,
+            Start(saved, rounds.warm, rounds.sent),
+            Control(reports.stop_wished, reports.watch),
+        )
     if outcome.rescue is not None and not rounds.called:
         reports.say(outcome.rescue.because)
     if outcome.error is None:

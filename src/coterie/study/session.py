@@ -9,8 +9,10 @@ import hashlib
 import hmac
 import itertools
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,10 +22,10 @@ import numpy.typing as npt
 from coterie.data import Table
 from coterie.data.summary import TableSummary, check_together
 from coterie.engines.processes import pace_of
-from coterie.errors import InvalidData, ProtocolError, Refused
+from coterie.errors import InvalidData, PartyLost, ProtocolError, Refused
 from coterie.networks import Network
 from coterie.problems.problem import AnyProblem
-from coterie.run.bill import Bill
+from coterie.run.bill import DIGESTS, Bill
 from coterie.run.disclosure import Undeclared
 from coterie.run.tables import classes_of, encoded
 from coterie.study.align import HASH_BYTES, aligned
@@ -34,12 +36,14 @@ from coterie.transport.broadcast import SignedBroadcast
 from coterie.transport.driver import Driver
 from coterie.transport.grpc_mesh import GrpcMesh
 from coterie.transport.point_to_point import PointToPoint
-from coterie.transport.secure_sums import meet
+from coterie.transport.secure_sums import MasksApart, meet
 
 T = TypeVar("T")
 Say = Callable[[str], None]
 
 MOST_CLASSES = 10_000
+DIGEST_BYTES = 32 + 72
+"""Bytes of a digest of aggregates with its signature."""
 PLAIN_CLASSES = (-1.0, 0.0, 1.0)
 """Names of two classes that have no meaning."""
 
@@ -110,27 +114,60 @@ def transport_of(session: Session, bill: Bill | None = None) -> Driver:
     pace = pace_of(session.study.clock, session.study.pace)
     collectives = PointToPoint(network, session.links, range(len(names)), session.me, names)
     collectives.transcript = hashlib.sha256()
+    driver = Driver(bill or Bill(network), collectives, pace)
     if session.study.has_secure_sums:
         collectives.sums = meet(session.broadcast)
-    driver = Driver(bill or Bill(network), collectives, pace)
+    else:
+        collectives.compare = partial(_compare_totals, session, driver)
     driver.guard = guard_of(session.study, session.purpose)
     session.links.check = driver.guard.check_tag
     return driver
 
 
+def _compare_totals(session: Session, transport: Driver) -> None:
+    """Compare the aggregates that the parties received so far, before any party computes with the
+    last one. Masks depend on them; sums without masks need this exchange.
+    """
+    check_totals(session, transport)
+    for agent, (messages, digests) in enumerate(session.broadcast.relayed):
+        transport.bill.send(DIGESTS, "Sum", agent, messages, 0, 8 * DIGEST_BYTES * digests)
+
+
 def check_totals(session: Session, transport: Driver) -> None:
-    """Refuse a result of aggregates that differ between parties."""
+    """Refuse aggregates that differ between parties. The error names the pairs between which they
+    changed.
+    """
     transcript = transport.collectives.transcript
     assert transcript is not None
     received = session.all_gather(transcript.hexdigest(), TOTALS, str)
-    others = [
-        name for name, one in zip(session.study.names, received, strict=True) if one != received[0]
+    names = session.study.names
+    others = [name for name, one in zip(names, received, strict=True) if one != received[0]]
+    if not others:
+        return
+    pairs = [
+        f"{names[parent]} changed what it passed on to {name}, or {name} says so falsely"
+        for name, one, parent in zip(names, received, session.broadcast.parents, strict=True)
+        if parent >= 0 and one != received[parent]
     ]
-    if others:
-        raise ProtocolError(
-            f"{', '.join(others)} received other sums than {session.study.names[0]}: a party "
-            "changed what it passed on. Do not use the result."
-        )
+    raise ProtocolError(
+        f"{', '.join(others)} received other sums than {names[0]}: {'; '.join(pairs)}. Do not use "
+        "the result."
+    )
+
+
+@contextmanager
+def naming_liars(session: Session, transport: Driver) -> Iterator[None]:
+    """If masks do not cancel, compare the aggregates that the parties received before, and name the
+    pair between which they changed.
+    """
+    try:
+        yield
+    except MasksApart as apart:
+        try:
+            check_totals(session, transport)
+        except PartyLost:
+            raise apart from None
+        raise
 
 
 # -- data ------------------------------------------------------------------------------------------

@@ -65,25 +65,38 @@ class SignedBroadcast:
             parent = [-1] + [0] * (self.count - 1)
         self.parent = parent[links.me] if parent[links.me] >= 0 else None
         self.children = [j for j, above in enumerate(parent) if above == links.me]
-        self._parents = parent
+        self.parents = parent
+        """The party above each party in the tree; −1 at the root."""
         self._keys: list[PublicKey] = []
         self._session = b""
 
     @property
     def root(self) -> int:
         """The party without a parent, where sums end."""
-        return self._parents.index(-1)
+        return self.parents.index(-1)
 
     @property
     def first_child(self) -> int:
         """The first child of the root."""
-        return self._parents.index(self.root)
+        return self.parents.index(self.root)
 
     def branch(self, child: int) -> set[int]:
         """Return the child and all parties below it."""
         found = {child}
         for _ in range(self.count):
-            found |= {j for j, above in enumerate(self._parents) if above in found}
+            found |= {j for j, above in enumerate(self.parents) if above in found}
+        return found
+
+    @property
+    def relayed(self) -> list[tuple[int, int]]:
+        """For each party: the messages, and the parties' texts in them, that it sends in one
+        broadcast of all.
+        """
+        found = []
+        for party in range(self.count):
+            below = self.parents.count(party)
+            up = 0 if self.parents[party] < 0 else len(self.branch(party))
+            found.append((bool(up) + below, up + below * self.count))
         return found
 
     def gathered(self, mine: bytes, about: str, merge: Callable[[list[bytes]], bytes]) -> bytes:
@@ -102,7 +115,7 @@ class SignedBroadcast:
 
     def all_gather(self, mine: bytes, about: str) -> list[bytes]:
         """Return the broadcast of every party about a subject, in the order of the agents. The
-        signatures have been checked.
+        signatures have been checked. A text of more than `most` bytes is refused.
         """
         if not self._keys:
             self.introduce()

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NoReturn, cast
 
 import numpy as np
@@ -63,6 +63,8 @@ class Collectives(ABC):
         self.stop = Stop()
         self.transcript: hashlib._Hash | None = None
         """If set, a digest of all aggregates. It must be the same in every process."""
+        self.compare: Callable[[], None] | None = None
+        """If set, called after each aggregate, before an agent computes with it."""
         self.sums = PlainSums()
         """The method that adds the messages of a `Sum`."""
         self.published: dict[int, FloatArray] = {}

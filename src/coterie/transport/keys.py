@@ -13,6 +13,7 @@ parties pass on (`signature`, `known_key`).
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import hashlib
 import os
 from pathlib import Path
@@ -219,9 +220,15 @@ def load_keys(folder: str | Path, party: str, pins: dict[str, str] | None = None
 
 def signature(keys: MutualTLS, content: bytes) -> bytes:
     """Return the party's signature of `content`."""
-    key = serialization.load_pem_private_key(keys.key, None)
+    return _private_key(keys.key).sign(content, ec.ECDSA(hashes.SHA256()))
+
+
+@functools.lru_cache(maxsize=16)
+def _private_key(content: bytes) -> ec.EllipticCurvePrivateKey:
+    """Return the key of a file. To parse it takes longer than to sign."""
+    key = serialization.load_pem_private_key(content, None)
     assert isinstance(key, ec.EllipticCurvePrivateKey), "`load_keys` has seen it"
-    return key.sign(content, ec.ECDSA(hashes.SHA256()))
+    return key
 
 
 def known_key(

@@ -63,7 +63,7 @@ class PointToPoint(Collectives):
     def total(self, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
         if not self.layout.others:
             return self._in_order(messages)
-        encoded = [self.sums.encoded(message, tag) for message in messages]
+        encoded = self._encoded(messages, tag)
         if self.sums.root is not None:
             encoded = [self._by_the_helper(self.sums.root, encoded[0], tag)]
         added = self._served if self.network.server else self._climbed
@@ -81,7 +81,14 @@ class PointToPoint(Collectives):
             numbers = self._handed_down(first, tag)
         if self.transcript is not None:
             self.transcript.update(numbers.data)
+        if self.compare is not None:
+            self.compare()
         return numbers.reshape(messages[0].shape)
+
+    def _encoded(self, messages: Sequence[FloatArray], tag: Tag) -> list[npt.NDArray[Any]]:
+        """Return the messages of this process's agents in the form in which they are sent."""
+        heard = b"" if self.transcript is None else self.transcript.digest()
+        return [self.sums.encoded(message, tag, heard) for message in messages]
 
     def total_at(self, agent: int, messages: Sequence[FloatArray], tag: Tag) -> FloatArray | None:
         """Return the sum at one agent: up the spanning tree with its root at that agent, or through
@@ -90,7 +97,7 @@ class PointToPoint(Collectives):
         if not self.layout.others:
             return super().total_at(agent, messages, tag)
         holder = self.process_of[agent]
-        encoded = [self.sums.encoded(message, tag) for message in messages]
+        encoded = self._encoded(messages, tag)
         if self.sums.root is not None and self.sums.root != holder:
             encoded = [self._by_the_helper(self.sums.root, encoded[0], tag)]
         kept: list[npt.NDArray[Any]] = []

@@ -1,18 +1,23 @@
 """Secure sums between organisations (secure aggregation): masks hide the numbers of each party and
 cancel in the aggregate.
 
-    v = x as whole numbers (`sums.ExactSums`)
-      + mask(seed, t) for every party with a larger number, − mask(seed, t) for every one with a
-      smaller   modulo 2¹⁹²
+    v = (x, 0) as whole numbers (`sums.ExactSums`)
+      + mask(seed, t, h) for every party with a larger number, − mask(seed, t, h) for every one with
+      a smaller   modulo 2¹⁹²
     c = Σ_j k_j(t) v_j + pad(t, party)    one more number; all parties but the root, which adds
                                           last, have its key
 
 Each pair of parties has a secret seed from X25519. The parties make its keys for one session and
 sign them like all broadcasts (`broadcast`). The pair confirms the seed before the first sum. A mask
-is AES-CTR under the seed, started at the step number t of the collective. Each message, up a tree
-or to a server, is therefore uniformly random to every party that lacks a seed of its senders. The
-sum over all parties is exact. No mask is used twice: t only grows, and a restart begins a new
-session.
+is AES-CTR under a key of its own, HMAC(seed, (t, h)): t is the step number of the collective, h a
+digest of all aggregates that this party received. Each message, up a tree or to a server, is
+therefore uniformly random to every party that lacks a seed of its senders. The sum over all parties
+is exact. No mask is used twice: t only grows, and a restart begins a new session.
+
+If two honest parties received different aggregates, their h differ and the masks between them do
+not cancel. The next sum is then uniformly random, also for a party that passes on all messages and
+knows its own seeds. So no party can read what others compute at a point that it gave to them alone.
+The last number of x is 0 at every party: each of them sees at once whether the masks cancel.
 
 The root adds last. It receives the aggregate first, and could pass on a different one. Therefore
 the root sends its own masked message to another party, the helper. The helper adds this message;
@@ -57,20 +62,23 @@ ONCE = bytes(12)
 """The nonce of a key that encrypts one message only."""
 
 
+class MasksApart(ProtocolError):
+    """Masks do not cancel: the parties received different aggregates, or masked with other seeds.
+    All parties find it in the same aggregate.
+    """
+
+
 class MaskedSums(ExactSums):
     """The sums of one party. It masks the messages that it sends, and checks the aggregates that it
     receives.
     """
 
     def __init__(self, me: int, seeds: Mapping[int, bytes]):
-        """Create the ciphers. `seeds` has the secret seed that this party shares with each other
+        """Create the sums. `seeds` has the secret seed that this party shares with each other
         party.
         """
         super().__init__(len(seeds) + 1)
-        self._ciphers = [
-            Cipher(algorithms.AES(seeds[j]), modes.CTR(bytes(16))).encryptor()
-            for j in sorted(seeds)
-        ]
+        self._seeds = [seeds[j] for j in sorted(seeds)]
         self._subtracted = sum(other < me for other in seeds)
         self._masks = np.empty((len(seeds), CHUNK), np.uint64)
         self._last = -1
@@ -88,23 +96,22 @@ class MaskedSums(ExactSums):
             None if key is None else Check(key, [j for j in (self._me, *self._others) if j != root])
         )
 
-    def encoded(self, message: FloatArray, tag: Tag) -> fixed_point.Integers:
+    def encoded(self, message: FloatArray, tag: Tag, heard: bytes = b"") -> fixed_point.Integers:
         if tag.step <= self._last:
             raise ProtocolError(f"{tag}: a mask would be used twice.")
         self._last = tag.step
-        integers = fixed_point.zeros(message.size + 1)
+        integers = fixed_point.zeros(message.size + 2)
         numbers = integers[: -fixed_point.WORDS]
         check = integers[-fixed_point.WORDS :]
-        fixed_point.accumulate(numbers, message)
+        fixed_point.accumulate(numbers[: -fixed_point.WORDS], message)
         masked = numbers
         if self.root is None:
             check[:] = fixed_point.sum_of(numbers)
             masked = integers
-        for cipher in self._ciphers:
-            cipher.reset_nonce(tag.step.to_bytes(8, "big") + bytes(8))
+        ciphers = [mask_cipher(seed, tag.step, heard) for seed in self._seeds]
         for start in range(0, masked.size, CHUNK):
             chunk = masked[start : start + CHUNK]
-            for cipher, mask in zip(self._ciphers, self._masks, strict=True):
+            for cipher, mask in zip(ciphers, self._masks, strict=True):
                 draw(cipher, mask[: chunk.size])
             fixed_point.mask(chunk, self._masks, self._subtracted)
         if self._check is not None:
@@ -133,15 +140,20 @@ class MaskedSums(ExactSums):
     def decoded(self, total: npt.NDArray[Any], dtype: Any) -> FloatArray:
         numbers = total[: -fixed_point.WORDS]
         check = total[-fixed_point.WORDS :]
+        witness = numbers[-fixed_point.WORDS :]
         if not self._holds(numbers, check):
             raise ProtocolError(
                 "masks do not cancel in a total: a party masked with other seeds, or changed what "
-                "it passed on. This "
-                "party cannot be identified. Start again; if it stays, compare the versions of "
-                "the program and "
-                "the keys."
+                "it passed on. No number can be read from it. Start again; if it stays, compare "
+                "the versions of the program and the keys."
             )
-        return super().decoded(numbers, dtype)
+        if witness.any():
+            raise MasksApart(
+                "masks do not cancel in a total: a party passed on different sums before, or "
+                "masked with other seeds. No number can be read from it. Start again; if it "
+                "stays, compare the versions of the program and the keys."
+            )
+        return super().decoded(numbers[: -fixed_point.WORDS], dtype)
 
 
 class Check:
@@ -174,6 +186,14 @@ class Check:
         for party in self._parties:
             fixed_point.add(found, self.pad(step, party))
         return found
+
+
+def mask_cipher(seed: bytes, step: int, heard: bytes) -> Any:
+    """Return the stream of the mask of a pair at that step, after the aggregates with that
+    digest.
+    """
+    key = hmac.digest(seed, step.to_bytes(8, "big") + heard, "sha256")[:SEED]
+    return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
 
 
 def draw(cipher: Any, mask: fixed_point.Integers) -> None:

@@ -42,8 +42,11 @@ class PlainSums:
         """Return the index of the first number that cannot be encoded, or −1 if all numbers can."""
         return -1
 
-    def encoded(self, message: FloatArray, tag: Tag) -> npt.NDArray[Any]:
-        """Return the message in the form in which it is sent, as a flat array."""
+    def encoded(self, message: FloatArray, tag: Tag, heard: bytes = b"") -> npt.NDArray[Any]:
+        """Return the message in the form in which it is sent, as a flat array.
+
+        `heard` is a digest of all aggregates that this process received. Masks depend on it.
+        """
         return message.reshape(-1)
 
     def add(self, total: npt.NDArray[Any], message: npt.NDArray[Any]) -> None:
@@ -76,7 +79,7 @@ class ExactSums(PlainSums):
     def misfit(self, message: FloatArray) -> int:
         return fixed_point.misfit(message, self.limit)
 
-    def encoded(self, message: FloatArray, tag: Tag) -> fixed_point.Integers:
+    def encoded(self, message: FloatArray, tag: Tag, heard: bytes = b"") -> fixed_point.Integers:
         integers = fixed_point.zeros(message.size)
         fixed_point.accumulate(integers, message)
         return integers
