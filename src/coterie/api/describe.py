@@ -219,14 +219,15 @@ class Describe(Operation[Description]):
         """Ask every party to describe its own rows, if it allows that."""
         answers = parties.ask(partial(described_alone, self.wish), str | None)
         found = {}
-        try:
-            for name, answer in zip(parties.names, answers, strict=True):
-                if answer:
-                    found[name] = Description.of(json.loads(answer))
-        except (ValueError, TypeError, KeyError) as error:
-            raise ProtocolError(
-                f"a party sent a description that cannot be read ({error})."
-            ) from error
+        for name, answer in zip(parties.names, answers, strict=True):
+            if not answer:
+                continue
+            try:
+                found[name] = Description.of(json.loads(answer))
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+                raise ProtocolError(
+                    f"{name} sent a description that cannot be read ({type(error).__name__})."
+                ) from error
         return found
 
 

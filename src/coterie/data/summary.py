@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -22,22 +22,26 @@ from coterie.errors import InvalidData
 from coterie.numerics.arrays import digest
 
 SAME = "Give every party the same columns in the same order"
+MOST_ROWS, MOST_COLUMNS = 2**53, 10**8
+"""Largest counts that a summary may state: a party cannot make others allocate more."""
+Outputs: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=10**6)]
+Class: TypeAlias = Annotated[str, msgspec.Meta(max_length=1000)]
 
 
 class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The description of a table that parties exchange before they compute."""
 
     name: str
-    rows: int
-    columns: int
-    nonzeros: int
+    rows: Annotated[int, msgspec.Meta(ge=0, le=MOST_ROWS)]
+    columns: Annotated[int, msgspec.Meta(ge=0, le=MOST_COLUMNS)]
+    nonzeros: Annotated[int, msgspec.Meta(ge=0, le=MOST_ROWS)]
     single: bool
     """Whether its numbers are float32."""
-    outputs: list[int] | None
+    outputs: Annotated[list[Outputs], msgspec.Meta(max_length=3)] | None
     """The shape of one row's label; None without labels."""
-    classes: list[str | float] = []
+    classes: list[Class | float] = []
     """The distinct labels, if they are classes."""
-    header: str = ""
+    header: Annotated[str, msgspec.Meta(max_length=64)] = ""
     """The digest of the column names."""
     names: tuple[str, ...] | None = None
     """The column names, if they may be known."""
@@ -45,7 +49,9 @@ class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether columns after the last may have been left out, see `Table`."""
     independence: float | None = None
     """How independent its columns are (see `Table`), if that may be known."""
-    row_values: tuple[str, ...] = msgspec.field(default=(), name="beside")
+    row_values: Annotated[tuple[Class, ...], msgspec.Meta(max_length=16)] = msgspec.field(
+        default=(), name="beside"
+    )
     """The fields of the `Table` that belong to the labels, without weights, which concern only
     their party.
     """
@@ -75,7 +81,7 @@ class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         header = ""
         if not names and table.columns is not None:
             header = digest(json.dumps(table.columns))
-        classes: list[str | float] = []
+        classes: list[Class | float] = []
         if classification and isinstance(table, Table) and table.y is not None:
             classes = np.unique(table.y).tolist()
         outputs = None

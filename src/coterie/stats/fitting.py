@@ -17,7 +17,7 @@ from coterie.data import Table
 from coterie.data.preparation.prepared import Prepared
 from coterie.data.remote_table import AnyTable, RemoteTable
 from coterie.data.table import Indices, columns_in_turn
-from coterie.errors import InvalidInput
+from coterie.errors import InvalidInput, ProtocolError
 from coterie.methods import METHODS, Method
 from coterie.networks import Network
 from coterie.numerics.arrays import is_sparse, is_tensor
@@ -200,8 +200,9 @@ def _for_tables(parties: Parties, problem: AnyProblem) -> AnyProblem:
         ranges = parties.ask(ranges_of, list[list[float]])
         tables = []
         for card, ends in zip(parties.cards, ranges, strict=True):
-            X = np.array(ends).reshape(-1, card.columns)
-            tables.append(Table(X, name=card.name))
+            if any(len(row) != card.columns or not np.isfinite(row).all() for row in ends):
+                raise ProtocolError(f"ranges: {card.name} sent others than those of its columns.")
+            tables.append(Table(np.array(ends).reshape(-1, card.columns), name=card.name))
     # `for_tables` refuses weights that the problem cannot take.
     known: AnyProblem = family.for_tables(problem, tables)
     return known

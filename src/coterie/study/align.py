@@ -19,13 +19,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from coterie.data import Table, align
+from coterie.data.summary import MOST_ROWS
 from coterie.errors import InvalidData, MissingExtra, ProtocolError
 from coterie.study.broadcasts import Broadcast
 from coterie.transport.broadcast import SignedBroadcast
@@ -85,10 +86,9 @@ MATCHING = (IDS, HASHES, ENCRYPTED, ORDER)
 class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The message of a party to all others before rows are matched."""
 
-    kind: str
-    """"integers" or "text"."""
-    rows: int
-    nonce: bytes
+    kind: Literal["integers", "text"]
+    rows: Annotated[int, msgspec.Meta(ge=0, le=MOST_ROWS)]
+    nonce: Annotated[bytes, msgspec.Meta(max_length=64)]
 
 
 def aligned(
@@ -106,7 +106,8 @@ def aligned(
     ids = table.ids
     assert ids is not None
     mine = Card("text" if ids.dtype.kind == "U" else "integers", len(ids), nonce)
-    cards = [_card(part) for part in broadcast.all_gather(msgspec.msgpack.encode(mine), IDS.about)]
+    received = broadcast.all_gather(msgspec.msgpack.encode(mine), IDS.about)
+    cards = broadcast.read_all(received, Card, IDS.about)
     counts = _counts(names, cards)
     key = _common_key(cards)
     hashes = _hashes(ids, key)
@@ -157,13 +158,6 @@ def _compare_order(
         )
 
 
-def _card(part: bytes) -> Card:
-    try:
-        return msgspec.msgpack.decode(part, type=Card)
-    except msgspec.MsgspecError as error:
-        raise ProtocolError(f"unexpected payload in place of a summary: {error}") from error
-
-
 def _hashes(ids: npt.NDArray[Any] | None, key: bytes) -> npt.NDArray[Any]:
     assert ids is not None
     made = b"".join(
@@ -181,18 +175,24 @@ def _elements(ids: npt.NDArray[Any]) -> list[str]:
 def _common_by_hash(hashes: npt.NDArray[Any], broadcast: SignedBroadcast) -> npt.NDArray[np.bool_]:
     def merge(parts: list[bytes]) -> bytes:
         common = {*_cut(parts[0])}
-        for part in parts[1:]:
-            common &= {*_cut(part)}
+        for child, part in zip(broadcast.children, parts[1:], strict=True):
+            common &= {*_received(part, broadcast.links.name(child))}
         # Sorted by hash: the order tells nothing about the rows.
         return b"".join(sorted(common))
 
-    common = {*_cut(broadcast.gathered(hashes.tobytes(), HASHES.about, merge))}
+    of_all = broadcast.gathered(hashes.tobytes(), HASHES.about, merge)
+    common = {*_received(of_all, broadcast.name_above)}
     return np.array([one in common for one in _cut(hashes.tobytes())], bool)
 
 
-def _cut(joined: bytes) -> list[bytes]:
+def _received(joined: bytes, sender: str) -> list[bytes]:
+    """The hashes that a neighbour sent."""
     if len(joined) % HASH_BYTES:
-        raise ProtocolError("a party sent a truncated list of hashes.")
+        raise ProtocolError(f"{sender} sent a truncated list of hashes.")
+    return _cut(joined)
+
+
+def _cut(joined: bytes) -> list[bytes]:
     return [joined[k : k + HASH_BYTES] for k in range(0, len(joined), HASH_BYTES)]
 
 
@@ -217,7 +217,7 @@ def _common_by_psi(
         told_common = b"".join(sorted(_cut(hashes[mine].tobytes())))
     for child in broadcast.children:
         links.send_bytes(child, told_common, tag)
-    common_hashes = {*_cut(told_common)}
+    common_hashes = {*_received(told_common, broadcast.name_above)}
     return np.array([one in common_hashes for one in _cut(hashes.tobytes())], bool)
 
 
@@ -229,20 +229,22 @@ def _ask_psi(links: GrpcMesh, child: int, elements: list[str]) -> npt.NDArray[np
         child, client.CreateRequest(elements).SerializeToString(), Tag("study", 0, "psi request")
     )
     setup, response = psi.ServerSetup(), psi.Response()
-    _parse(setup, links.receive_bytes(child, Tag("study", 0, "psi setup")))
-    _parse(response, links.receive_bytes(child, Tag("study", 0, "psi response")))
+    _parse(setup, links, child, "psi setup")
+    _parse(response, links, child, "psi response")
     if not elements:
         return np.empty(0, np.intp)
     try:
         return np.array(sorted(client.GetIntersection(setup, response)), np.intp)
     except (RuntimeError, ValueError) as error:
-        raise ProtocolError(f"the private set intersection failed: {error}") from error
+        raise ProtocolError(
+            f"the private set intersection with {links.name(child)} failed: {error}"
+        ) from error
 
 
 def _answer_psi(links: GrpcMesh, parent: int, elements: list[str]) -> None:
     psi = _library()
     server, request = psi.server.CreateWithNewKey(True), psi.Request()
-    _parse(request, links.receive_bytes(parent, Tag("study", 0, "psi request")))
+    _parse(request, links, parent, "psi request")
     asked = len(request.encrypted_elements)
     # With the raw structure there are no false positives.
     setup = server.CreateSetupMessage(1e-9, max(asked, 1), elements, psi.DataStructure.RAW)
@@ -251,12 +253,14 @@ def _answer_psi(links: GrpcMesh, parent: int, elements: list[str]) -> None:
     links.send_bytes(parent, response.SerializeToString(), Tag("study", 0, "psi response"))
 
 
-def _parse(message: Any, content: bytes) -> None:
+def _parse(message: Any, links: GrpcMesh, sender: int, about: str) -> None:
+    """Receive a message of the private set intersection."""
+    content = links.receive_bytes(sender, Tag("study", 0, about))
     try:
         message.ParseFromString(content)
     except Exception as error:  # protobuf's own class of errors
         raise ProtocolError(
-            f"unexpected payload in the private set intersection: {error}"
+            f"{about}: {links.name(sender)} sent an unexpected payload ({error})."
         ) from error
 
 

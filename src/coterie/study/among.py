@@ -23,7 +23,7 @@ from coterie.run.disclosure import declared_by
 from coterie.run.parties import AnyOperation, OperationOn, Parties, Rounds
 from coterie.run.rounds import Outcome
 from coterie.run.site import NO_RULES, Rules, Site
-from coterie.study.broadcasts import AGREEMENT, DONE, Broadcast
+from coterie.study.broadcasts import AGREEMENT, DONE, LONGEST, Broadcast
 from coterie.study.disclosure import disclosure
 from coterie.study.dry_run import Asked, dry_run
 from coterie.study.folder import check_folder, claim
@@ -141,7 +141,7 @@ class Among(Parties):
     def _message(self, asked: Callable[..., Any]) -> Broadcast:
         declared = self.declared(asked)
         sent = "; ".join(one.sent for one in declared_by(declared))
-        return Broadcast(declared.__name__, sent, (self.session.purpose,))
+        return Broadcast(declared.__name__, sent, (self.session.purpose,), most=LONGEST)
 
     def look(self, query: Callable[[Site], T]) -> list[T | None]:
         own = query(self.site)

@@ -22,7 +22,7 @@ from coterie.numerics.arrays import digest
 from coterie.run.bill import Cost
 from coterie.run.certificate import Certificate
 from coterie.stats.choosing import Choice
-from coterie.study.broadcasts import PARTS
+from coterie.study.broadcasts import DIGEST, PARTS
 from coterie.study.session import Session
 from coterie.study.signatures import with_signatures
 
@@ -161,7 +161,7 @@ def _with_parts(session: Session, result: Result, more: dict[str, Any]) -> Resul
     """The result with a certificate that names these settings and the digest of every party's
     part.
     """
-    parts = session.all_gather(result.model.digest(), PARTS, str)
+    parts = session.all_gather(result.model.digest(), PARTS, DIGEST)
     held = dict(zip(session.study.names, parts, strict=True))
     settings = {**result.certificate.settings, **more, "parts": held}
     certificate = replace(result.certificate, settings=settings)

@@ -11,11 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, cast
+
+import msgspec
+
+from coterie.transport.frames import MOST_BYTES
 
 if TYPE_CHECKING:
     from coterie.study.study import Study
 
+DIGEST = cast("type[str]", Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")])
+"""A SHA-256 digest in hexadecimal digits."""
+DIGESTS_OF_ROUNDS = cast(
+    "type[dict[int, str]]",
+    dict[int, Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]],
+)
+LONG, LONGEST = 2**23, 2**27
+"""Bytes of texts that depend on the number of classes or rounds, or on that of columns or rows."""
 OPERATIONS = ("fit", "describe", "crosstab", "evaluate", "predict", "verify")
 
 
@@ -39,6 +51,8 @@ class Broadcast:
     """Labels of further messages that this declaration covers."""
     to: str = ""
     """Recipients, if not all parties."""
+    most: int = MOST_BYTES
+    """Largest number of bytes that a party may send."""
 
     @property
     def sentence(self) -> str:
@@ -99,6 +113,7 @@ CARDS = Broadcast(
     "the classes that at least minimum-count of your rows have, and if rows are split a digest of "
     "the column names",
     OPERATIONS,
+    most=LONG,
 )
 NAME_KEYS = Broadcast(
     "name keys",
@@ -114,6 +129,7 @@ NAMES = Broadcast(
     ),
     ("fit", "evaluate", "predict", "verify"),
     _same_order,
+    most=LONGEST,
 )
 LIMITS = Broadcast(
     "limits",
@@ -150,7 +166,9 @@ COMMITMENTS = Broadcast(
     ),
     ("fit",),
 )
-CHECKPOINTS = Broadcast("checkpoints", "digests of the sums in your checkpoints", ("fit",))
+CHECKPOINTS = Broadcast(
+    "checkpoints", "digests of the sums in your checkpoints", ("fit",), most=LONG
+)
 ROUND = Broadcast(
     "least",
     "the round of your newest checkpoint, and how long your messages to single parties are",

@@ -13,7 +13,7 @@ from coterie.run.parties import AnyOperation
 from coterie.run.site import NO_RULES
 from coterie.stats.fitting import Fit, Ready, fit
 from coterie.study.among import Among
-from coterie.study.broadcasts import COMMITMENTS
+from coterie.study.broadcasts import COMMITMENTS, DIGEST
 from coterie.study.nonce import commitment
 from coterie.study.policy import agree_on_methods
 from coterie.study.preparing import prepare_own
@@ -36,7 +36,7 @@ def ready_to_fit(session: Session, table: Table, reports: Reports) -> Ready[Amon
         "parties"
     )
     allowed, later = agree_on_methods(session, cards, held.held)
-    digests = session.all_gather(commitment(own, study, table), COMMITMENTS, str)
+    digests = session.all_gather(commitment(own, study, table), COMMITMENTS, DIGEST)
     participants = tuple(
         Participant(card.name, card.rows, card.columns, digest)
         for card, digest in zip(cards, digests, strict=True)

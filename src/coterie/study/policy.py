@@ -433,11 +433,11 @@ def agree_on_limits(
     objection = policy.exposes(session.study, parts, session.me)
     mine = (
         objection is None,
-        float(policy.minimum_count),
+        policy.minimum_count,
         policy.allowance(session.study, held),
         page,
     )
-    told = session.all_gather(mine, LIMITS, tuple[bool, float, float, float])
+    told = session.all_gather(mine, LIMITS, tuple[bool, int, float, float])
     agreed, minimums, allowances, pages = zip(*told, strict=True)
     _refuse(session, agreed, objection)
     return int(max(minimums)), min(*allowances, *pages), min(pages)

@@ -16,7 +16,7 @@ from coterie.run.checkpoint import Checkpoint
 from coterie.run.parties import Rounds
 from coterie.run.rounds import Control, Outcome, Start, Watch, never, run, unwatched
 from coterie.run.statuses import Status
-from coterie.study.broadcasts import CHECKPOINTS
+from coterie.study.broadcasts import CHECKPOINTS, DIGESTS_OF_ROUNDS
 from coterie.study.nonce import secret
 from coterie.study.policy import Account
 from coterie.study.session import Say, Session, check_totals, naming_liars, transport_of
@@ -93,7 +93,7 @@ def _refuse_other_checkpoints(session: Session, saved: Checkpoint | None, say: S
     If there are no such checkpoints, all parties remove theirs, and begin again.
     """
     mine = {} if saved is None else saved.marks(RECEIVED)
-    marks = session.all_gather(mine, CHECKPOINTS, dict[int, str])
+    marks = session.all_gather(mine, CHECKPOINTS, DIGESTS_OF_ROUNDS)
     if not any(marks):
         return
     common = [round for round in marks[0] if all(round in own for own in marks)]

@@ -29,10 +29,10 @@ from coterie.run.bill import DIGESTS, Bill
 from coterie.run.disclosure import Undeclared
 from coterie.run.tables import classes_of, encoded
 from coterie.study.align import HASH_BYTES, aligned
-from coterie.study.broadcasts import CARDS, NAME_KEYS, NAMES, TOTALS, Broadcast
+from coterie.study.broadcasts import CARDS, DIGEST, NAME_KEYS, NAMES, TOTALS, Broadcast
 from coterie.study.disclosure import guard_of
 from coterie.study.study import PartyFile, Study
-from coterie.transport.broadcast import SignedBroadcast
+from coterie.transport.broadcast import SignedBroadcast, decoded
 from coterie.transport.driver import Driver
 from coterie.transport.grpc_mesh import GrpcMesh
 from coterie.transport.point_to_point import PointToPoint
@@ -70,13 +70,13 @@ class Session:
         message that is not declared for this operation is refused.
         """
         self._check_declared(message)
-        parts = self.broadcast.all_gather(msgspec.msgpack.encode(mine), message.about)
-        try:
-            return [msgspec.msgpack.decode(part, type=kind) for part in parts]
-        except msgspec.MsgspecError as error:
-            raise ProtocolError(
-                f"{message.about}: a party sent an unexpected payload ({error})."
-            ) from error
+        content = msgspec.msgpack.encode(mine)
+        parts = self.broadcast.all_gather(content, message.about, message.most)
+        received = self.broadcast.read_all(parts, kind, message.about)
+        for name, one in zip(self.study.names, received, strict=True):
+            if isinstance(one, tuple) and any(number != number for number in one):
+                raise ProtocolError(f"{message.about}: {name} sent a number that is none (NaN).")
+        return received
 
     def collect(
         self, mine: object, message: Broadcast, kind: type[T]
@@ -96,8 +96,8 @@ class Session:
                 reasons[name] = f"no signature of {name} arrived"
             else:
                 try:
-                    found[name] = msgspec.msgpack.decode(parts[index], type=kind)
-                except msgspec.MsgspecError:
+                    found[name] = decoded(parts[index], kind, name, message.about)
+                except ProtocolError:
                     reasons[name] = f"the signature of {name} cannot be read"
         return found, reasons
 
@@ -139,7 +139,7 @@ def check_totals(session: Session, transport: Driver) -> None:
     """
     transcript = transport.collectives.transcript
     assert transcript is not None
-    received = session.all_gather(transcript.hexdigest(), TOTALS, str)
+    received = session.all_gather(transcript.hexdigest(), TOTALS, DIGEST)
     names = session.study.names
     others = [name for name, one in zip(names, received, strict=True) if one != received[0]]
     if not others:
@@ -224,11 +224,28 @@ def summaries(
         )
     named = [] if table.y is None else _classes_to_name(session, mine.classes, table.y)
     parts = session.all_gather(msgspec.structs.replace(mine, classes=named), CARDS, TableSummary)
-    _refuse_unnamed(session, mine.classes, parts)
-    return [
+    parts = [
         msgspec.structs.replace(part, name=name)
         for part, name in zip(parts, session.study.names, strict=True)
     ]
+    for part in parts:
+        _refuse_impossible(part)
+    _refuse_unnamed(session, mine.classes, parts)
+    return parts
+
+
+def _refuse_impossible(card: TableSummary) -> None:
+    """Refuse a card that describes no table, or that says more than it may."""
+    floats = [one for one in card.classes if isinstance(one, float)]
+    wrong = ""
+    if card.nonzeros > card.rows * card.columns:
+        wrong = f"{card.nonzeros} non-zeros in {card.rows} rows of {card.columns} columns"
+    elif not np.isfinite(floats).all():
+        wrong = "a class that is not a finite number"
+    elif card.names is not None or card.roles is not None:
+        wrong = "names of columns"
+    if wrong:
+        raise ProtocolError(f"cards: {card.name} sent {wrong}.")
 
 
 def _classes_to_name(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import replace
+from typing import Annotated
 
 import msgspec
 
@@ -17,15 +18,18 @@ from coterie.errors import ProtocolError
 from coterie.run.certificate import Certificate
 from coterie.study.broadcasts import SIGNATURES
 from coterie.study.session import Session
-from coterie.transport.keys import check_signature, known_key, signature
+from coterie.transport.keys import check_signature, known_key, plain_certificate, signature
 from coterie.transport.security import MutualTLS
+
+MOST_SIGNATURE = 256
+"""Largest number of bytes of a signature."""
 
 
 class Signed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A party's signature, and the TLS certificate with the key that checks it."""
 
     tls: bytes
-    signature: bytes
+    signature: Annotated[bytes, msgspec.Meta(max_length=MOST_SIGNATURE)]
 
 
 def with_signatures(
@@ -50,10 +54,10 @@ def with_signatures(
 
 def _with_one(security: MutualTLS, certificate: Certificate, name: str, one: Signed) -> Certificate:
     """The certificate with the signature of this party, if it holds."""
-    written = {
-        "tls": one.tls.decode("ascii"),
-        "signature": base64.b64encode(one.signature).decode(),
-    }
+    # Nothing of a message is used before the authority's signature of it holds.
+    known_key(security, one.tls, name)
+    encoded = base64.b64encode(one.signature).decode()
+    written = {"tls": plain_certificate(one.tls), "signature": encoded}
     signed = replace(certificate, signatures={**certificate.signatures, name: written})
     _check(security, signed, name)
     return signed

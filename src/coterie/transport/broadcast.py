@@ -30,12 +30,17 @@ import msgspec
 
 from coterie.errors import PartyLost, ProtocolError
 from coterie.networks import Network
+from coterie.transport.edge import printable
+from coterie.transport.frames import MOST_BYTES
 from coterie.transport.grpc_mesh import GrpcMesh, Restarted
 from coterie.transport.keys import PublicKey, check_signature, known_key, signature
 from coterie.transport.links import Tag
 from coterie.transport.security import MutualTLS
 
 T = TypeVar("T")
+
+SIGNATURE_BYTES = 1024
+"""Bytes by which a signature may lengthen a text."""
 
 
 class SignedMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,6 +85,11 @@ class SignedBroadcast:
         """The first child of the root."""
         return self.parents.index(self.root)
 
+    @property
+    def name_above(self) -> str:
+        """The name of the parent; that of this party at the root."""
+        return self.links.name(self.links.me if self.parent is None else self.parent)
+
     def branch(self, child: int) -> set[int]:
         """Return the child and all parties below it."""
         found = {child}
@@ -113,13 +123,19 @@ class SignedBroadcast:
             self.links.send_bytes(child, merged, tag)
         return merged
 
-    def all_gather(self, mine: bytes, about: str) -> list[bytes]:
+    def all_gather(self, mine: bytes, about: str, most: int = MOST_BYTES) -> list[bytes]:
         """Return the broadcast of every party about a subject, in the order of the agents. The
         signatures have been checked. A text of more than `most` bytes is refused.
         """
         if not self._keys:
             self.introduce()
-        return self._checked(self._passed_on(self._signed(mine, about), about), about)
+        return self._checked(self._passed_on(self._signed(mine, about), about, most), about)
+
+    def read_all(self, parts: list[bytes], kind: type[T], about: str) -> list[T]:
+        """Decode the broadcasts of all parties."""
+        return [
+            decoded(part, kind, self.links.name(sender), about) for sender, part in enumerate(parts)
+        ]
 
     def collect(self, mine: bytes, about: str) -> tuple[dict[int, bytes], set[int]]:
         """Return the broadcasts of those parties that can be heard, and the neighbours that have
@@ -141,7 +157,10 @@ class SignedBroadcast:
         bodies = {}
         for sender, part in sorted(known.items()):
             with contextlib.suppress(ProtocolError):
-                bodies[sender] = self._body(sender, _decoded(part, SignedMessage), about)
+                name = self.links.name(sender)
+                self._refuse_long({sender: part}, name, about, MOST_BYTES)
+                signed = decoded(part, SignedMessage, name, about)
+                bodies[sender] = self._body(sender, signed, about)
         if len(bodies) == self.count:
             self._include([*bodies.values()])
         return bodies, lost
@@ -149,7 +168,8 @@ class SignedBroadcast:
     def _heard(self, source: int, tag: Tag, parties: set[int], lost: set[int]) -> dict[int, bytes]:
         """Return what a neighbour passes on of these parties; note it in `lost` if it has left."""
         try:
-            found = _decoded(self.links.receive_bytes(source, tag), dict[int, bytes])
+            content = self.links.receive_bytes(source, tag)
+            found = decoded(content, dict[int, bytes], self.links.name(source), tag.collective)
         except Restarted:
             raise
         except PartyLost:
@@ -166,7 +186,7 @@ class SignedBroadcast:
         assert isinstance(security, MutualTLS), "parties have keys"
         mine = msgspec.msgpack.encode(Introduction(secrets.token_bytes(32), security.certificate))
         signed = self._passed_on(self._signed(mine, about), about)
-        shown = [_decoded(message.body, Introduction) for message in signed]
+        shown = self.read_all([one.body for one in signed], Introduction, about)
         names = [self.links.name(j) for j in range(self.count)]
         self._keys = [
             known_key(security, one.certificate, name)
@@ -215,23 +235,25 @@ class SignedBroadcast:
         """Make the session depend on these broadcasts."""
         self._session = hashlib.sha256(msgspec.msgpack.encode((self._session, bodies))).digest()
 
-    def _passed_on(self, mine: bytes, about: str) -> list[SignedMessage]:
+    def _passed_on(self, mine: bytes, about: str, most: int = MOST_BYTES) -> list[SignedMessage]:
         """Return the broadcasts of all parties, one from each."""
 
         def merge(parts: list[bytes]) -> bytes:
             bodies: dict[int, bytes] = {self.links.me: parts[0]}
             for child, part in zip(self.children, parts[1:], strict=True):
-                found = _decoded(part, dict[int, bytes])
+                who = self.links.name(child)
+                found = decoded(part, dict[int, bytes], who, about)
                 if found.keys() != self.branch(child):
-                    who = self.links.name(child)
                     raise ProtocolError(
                         f"{about}: {who} sent messages of parties outside its branch of the tree, "
                         "or not for all in it."
                     )
+                self._refuse_long(found, who, about, most)
                 bodies |= found
             return msgspec.msgpack.encode(bodies)
 
-        found = _decoded(self.gathered(mine, about, merge), dict[int, bytes])
+        passed_on = self.gathered(mine, about, merge)
+        found = decoded(passed_on, dict[int, bytes], self.name_above, about)
         if sorted(found) != list(range(self.count)):
             raise ProtocolError(
                 f"{about}: only {sorted(found)} of {self.count} parties sent a message."
@@ -242,11 +264,24 @@ class SignedBroadcast:
             raise ProtocolError(
                 f"{about}: what {self.links.name(self.links.me)} sent came back changed."
             )
-        return [_decoded(found[j], SignedMessage) for j in range(self.count)]
+        self._refuse_long(found, self.name_above, about, most)
+        return self.read_all([found[j] for j in range(self.count)], SignedMessage, about)
+
+    def _refuse_long(self, texts: dict[int, bytes], who: str, about: str, most: int) -> None:
+        """Refuse texts that are too long, before they are passed on."""
+        for sender, text in texts.items():
+            if len(text) > most + SIGNATURE_BYTES:
+                name = self.links.name(sender)
+                by = "sent" if name == who else f"passed on from {name}"
+                raise ProtocolError(
+                    f"{about}: {who} {by} {len(text)} bytes; at most {most} are accepted."
+                )
 
 
-def _decoded(part: bytes, kind: type[T]) -> T:
+def decoded(part: bytes, kind: type[T], sender: str, about: str) -> T:
+    """Decode the text of a party. An error names the party and the subject."""
     try:
         return msgspec.msgpack.decode(part, type=kind)
-    except msgspec.MsgspecError as error:
-        raise ProtocolError(f"a party sent an unexpected payload: {error}") from error
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        why = printable(str(error))[:200]
+        raise ProtocolError(f"{about}: {sender} sent an unexpected payload ({why}).") from error

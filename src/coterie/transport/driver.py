@@ -36,7 +36,7 @@ from coterie.transport.gossip import Account, Gossip
 from coterie.transport.links import Stop, Tag
 from coterie.transport.point_to_point import PointToPoint
 from coterie.transport.real_time_gossip import RealTimeGossip
-from coterie.transport.sums import sums_of
+from coterie.transport.sums import LARGEST, is_in_range, sums_of
 
 T = TypeVar("T")
 
@@ -515,7 +515,7 @@ class Driver:
                 self.account.count(message)
         if collective in self.collectives.checked:
             for message in messages:
-                if not _is_finite(message):
+                if not is_in_range(message):
                     self.collectives.complain(self._not_finite(collective, messages)[0])
 
     def _fits(self, messages: Sequence[FloatArray]) -> None:
@@ -551,6 +551,12 @@ class Driver:
                 text = (
                     f"{self.names[agent]} sent {collective} with {bad} of {message.size} numbers "
                     "not finite."
+                )
+                return NumericalError(text), True
+            if not is_in_range(message):
+                text = (
+                    f"{self.names[agent]} has a number for a {collective} that is too large: they "
+                    f"go up to {LARGEST:.2g}. Rescale the columns or labels with large values."
                 )
                 return NumericalError(text), True
         return NumericalError(

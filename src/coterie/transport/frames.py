@@ -31,6 +31,8 @@ ALIGNMENT = 64
 LARGEST_HEADER = 4096
 LARGEST = 256 * 2**20
 """Default for the largest accepted message, in bytes: 32 million numbers."""
+MOST_BYTES = 2**16
+"""Default for the longest text of one party in a broadcast, in bytes."""
 
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=80)]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]

@@ -259,6 +259,12 @@ def known_key(
     return key
 
 
+def plain_certificate(certificate: bytes) -> str:
+    """Return a TLS certificate as text, without anything that the file has before or after it."""
+    shown = x509.load_pem_x509_certificate(certificate)
+    return shown.public_bytes(serialization.Encoding.PEM).decode("ascii")
+
+
 def check_pin(keys: MutualTLS, certificate: bytes, party: str) -> None:
     """Refuse a key other than the one on which the parties agreed, even if the authority signed
     it.

@@ -26,6 +26,7 @@ from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray, Matrix
 from coterie.transport.collectives import Collectives
 from coterie.transport.links import Links, Stop, Tag
+from coterie.transport.sums import LARGEST, is_in_range
 
 PIECE = 3 * 2**17
 """Bytes of the longest piece of a sum: a multiple of 24 and of 8 bytes."""
@@ -135,7 +136,7 @@ class PointToPoint(Collectives):
                 (int(j), int(tree.parents[j])) for j in reversed(tree.order) if tree.parents[j] >= 0
             ]
             return self._climbed(messages, tag, upwards, agent)
-        total = self._served(messages, tag, to_one=True)
+        total = self._served(messages, tag)
         holder = self.process_of[agent]
         server = self.process_of[0]
         if holder != server and self.process == server:
@@ -185,7 +186,7 @@ class PointToPoint(Collectives):
         mixed: FloatArray = self._mixing.product(operator.matrix, rows)
         return mixed[operator.wanted]
 
-    def _served(self, messages: Sequence[FloatArray], tag: Tag, to_one: bool = False) -> FloatArray:
+    def _served(self, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
         """Return the sum of all messages in the order of the agents. All processes send their
         messages to the process of agent 0, and only there the result is the sum.
         """
@@ -203,8 +204,6 @@ class PointToPoint(Collectives):
                 stack = self._expected(owner, tag, len(agents) * size, dtype).reshape(
                     len(agents), size
                 )
-                if to_one:
-                    self._refuse_not_finite(stack, owner, tag)
                 received |= zip(agents, stack, strict=True)
             message = received.pop(agent)
             if total is None:
@@ -244,8 +243,6 @@ class PointToPoint(Collectives):
                     continue
             else:
                 below = self._expected(self.process_of[child], tag, size, dtype)
-                if upwards is not None:
-                    self._refuse_not_finite(below, self.process_of[child], tag)
             if parent not in partial:
                 partial[parent] = own[parent].copy()
             self.sums.add(partial[parent], below)
@@ -253,15 +250,18 @@ class PointToPoint(Collectives):
             return partial[root]
         return messages[0]
 
-    def _refuse_not_finite(self, message: npt.NDArray[Any], process: int, tag: Tag) -> None:
-        """Refuse a message that is not finite in a sum that goes to one agent. Only the process
-        that adds the message can name its sender.
+    def _refuse_out_of_range(self, message: npt.NDArray[Any], process: int, tag: Tag) -> None:
+        """Refuse numbers that are not finite, or so large that sums of them are not. Only the
+        process that receives a message can name its sender.
         """
-        if message.dtype.kind == "f" and (wrong := int(np.count_nonzero(~np.isfinite(message)))):
-            raise ProtocolError(
-                f"{tag.collective}: {self.called(process)} sent {wrong} of {message.size} numbers "
-                "that are not finite."
-            )
+        if message.dtype.kind != "f" or is_in_range(message):
+            return
+        allowed = np.abs(message.astype(float)) <= LARGEST
+        wrong = message.size - int(np.count_nonzero(allowed))
+        raise ProtocolError(
+            f"{tag.collective}: {self.called(process)} sent {wrong} of {message.size} numbers that "
+            "are not finite or too large."
+        )
 
     def _swapped(self, messages: Sequence[FloatArray], tag: Tag) -> dict[int, FloatArray]:
         """Return the messages, all of one size, of this process's agents and of their neighbours in
@@ -289,6 +289,7 @@ class PointToPoint(Collectives):
         for process, agents in self.layout.incoming.items():
             for agent in agents:
                 received[agent] = self._message(process, tag)
+                self._refuse_out_of_range(received[agent], process, tag)
         return received
 
     def fetched(self, peers: Sequence[int]) -> dict[int, FloatArray]:
@@ -310,7 +311,9 @@ class PointToPoint(Collectives):
         self.links.send(process, message, tag)
 
     def receive(self, process: int, tag: Tag) -> FloatArray:
-        return self._message(process, tag).reshape(-1)
+        message = self._message(process, tag).reshape(-1)
+        self._refuse_out_of_range(message, process, tag)
+        return message
 
     def poll(self, process: int, tag: Tag) -> FloatArray | None:
         """Return the next message of that process if it has arrived, otherwise None. It is like
@@ -319,7 +322,9 @@ class PointToPoint(Collectives):
         message = self.links.poll(process, tag)
         if message is None:
             return None
-        return _of_numbers(message, tag).reshape(-1)
+        message = _of_numbers(message, tag).reshape(-1)
+        self._refuse_out_of_range(message, process, tag)
+        return message
 
     def _message(self, process: int, tag: Tag) -> FloatArray:
         return _of_numbers(self.links.receive(process, tag), tag)
@@ -333,6 +338,7 @@ class PointToPoint(Collectives):
                 f"{self.called(process)} sent {message.size} of type {message.dtype} at the same "
                 "step."
             )
+        self._refuse_out_of_range(message, process, tag)
         return message
 
 

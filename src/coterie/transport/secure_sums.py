@@ -218,10 +218,7 @@ def meet(broadcast: SignedBroadcast) -> MaskedSums:
         if other != me:
             seeds[other], confirmations[other] = _shared(mine, public, me, other, links.name(other))
     replies = broadcast.all_gather(msgspec.msgpack.encode(confirmations), "seeds")
-    try:
-        confirmed = [msgspec.msgpack.decode(one, type=dict[int, bytes]) for one in replies]
-    except msgspec.MsgspecError as error:
-        raise ProtocolError(f"seeds: a party sent something else ({error}).") from error
+    confirmed = broadcast.read_all(replies, dict[int, bytes], "seeds")
     pairs = combinations(range(broadcast.count), 2)
     apart = [
         pair
@@ -258,7 +255,7 @@ def _check_key(broadcast: SignedBroadcast, seeds: Mapping[int, bytes]) -> bytes 
         return _sealing(seeds[helper]).decrypt(
             ONCE, msgspec.msgpack.decode(reply, type=dict[int, bytes])[me], None
         )
-    except (msgspec.MsgspecError, KeyError, InvalidTag) as error:
+    except (msgspec.MsgspecError, KeyError, ValueError, InvalidTag) as error:
         raise ProtocolError(
             f"check keys: {broadcast.links.name(helper)} sent no key for the check of sums that "
             f"{broadcast.links.name(me)} can read. Start again."

@@ -21,6 +21,16 @@ from coterie.transport.links import Tag
 
 LIMIT = 2.0**95
 """Upper bound of the absolute value of an aggregate."""
+LARGEST = 2.0**1000
+"""Upper bound of the absolute value of a number in a message. Sums over all agents stay finite."""
+
+
+def is_in_range(message: FloatArray) -> bool:
+    """Return whether all numbers are finite and at most `LARGEST` in absolute value."""
+    if not message.size:
+        return True
+    # A NaN is not at most anything, and numpy passes it on.
+    return max(float(message.max()), -float(message.min())) <= LARGEST
 
 
 class PlainSums:
