@@ -15,6 +15,7 @@ from coterie.data import Table, split
 from coterie.errors import InvalidProblem
 from coterie.methods import method
 from coterie.methods.line_search import penalty_slopes, step_by_slopes
+from coterie.methods.second_order import semismooth
 from coterie.methods.second_order.central_path import row_bounds
 from coterie.methods.second_order.semismooth import STEP_SIZES, SmoothedOracle
 from coterie.networks import star
@@ -303,6 +304,18 @@ def test_few_rows_of_one_class_take_few_rounds():
     assert result.rounds <= 25
 
 
+@pytest.mark.parametrize("strength", [0.1, 1e-3, 1e-6])
+def test_two_rows_of_a_class_determine_the_intercept(strength):
+    """After the first steps no row is in the zone, so that nothing bounds the intercept."""
+    rng = np.random.default_rng(0)
+    columns = rng.standard_normal((200, 5))
+    scores = columns @ rng.standard_normal(5)
+    signs = np.where(scores > np.quantile(scores, 0.99), 1.0, -1.0)
+    problem = co.Problem("hinge", "l2", strength)
+    result = co.solve(problem, (columns, signs), agents=4, method="semismooth", max_rounds=60)
+    assert result.status.success
+
+
 # -- what all agents know --------------------------------------------------------------------------
 
 
@@ -348,6 +361,47 @@ def test_the_gap_of_the_state_is_that_of_the_certificate(loss, penalty):
         assert bound.gap <= gaps[-1] * (1 + 1e-6) + 1e-11
     assert (np.diff(gaps) <= 0).all()
     assert gaps[-1] < 0.1 * gaps[0]
+
+
+@pytest.mark.parametrize("strength", [0.1, 1e-3])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_dual_value_of_the_state_is_a_lower_bound_with_an_intercept(loss, strength):
+    problem = co.Problem(loss, "l2", strength)
+    agents, transport = introduced_agents(problem, labels(loss), WEIGHTS)
+    newton = method("semismooth")
+    optimum = pooled_optimum(problem, X, labels(loss), WEIGHTS)[2]
+    states = transport.converse([newton.start(agent) for agent in agents], "setup")
+    for t in range(1, 13):
+        pairs = list(zip(agents, states, strict=True))
+        states = transport.converse([newton.round(a, s, t) for a, s in pairs], "rounds")
+        assert states[0].memory.best_dual <= optimum + 1e-7
+        assert states[0].memory.best_primal >= optimum - 1e-7
+
+
+def test_an_oracle_forgets_rows_of_an_earlier_centre():
+    problem = co.Problem("hinge", "l2", 0.02, intercept=False)
+    agents, transport = introduced_agents(problem, SIGNS)
+    newton = method("semismooth")
+    states = transport.converse([newton.start(agent) for agent in agents], "setup")
+    for t in range(1, 13):
+        pairs = list(zip(agents, states, strict=True))
+        states = transport.converse([newton.round(a, s, t) for a, s in pairs], "rounds")
+        gradient = SmoothedOracle(agents[0], states[0]).gradient
+        expected = by_definition(agents[0], states[0], states[0].memory.keeps_zone)
+        np.testing.assert_allclose(gradient, expected, atol=1e-9)
+
+
+def test_a_zone_that_stays_saves_rounds_with_many_columns(monkeypatch):
+    rng = np.random.default_rng(0)
+    columns = rng.standard_normal((400, 60))
+    scores = columns @ rng.standard_normal(60) + 5 * rng.logistic(size=400)
+    rounds = []
+    for small_zone in (semismooth.TUNING.small_zone, 0.0):
+        monkeypatch.setattr(semismooth, "TUNING", replace(semismooth.TUNING, small_zone=small_zone))
+        problem = co.Problem("hinge", "l2", 1e-3, intercept=False)
+        data = columns, np.where(scores > 0, 1.0, -1.0)
+        rounds.append(co.solve(problem, data, method="semismooth").rounds)
+    assert rounds[0] < 0.85 * rounds[1]
 
 
 @pytest.mark.parametrize(

@@ -82,11 +82,6 @@ class _Tuning(Tuning):
     )
     solved_kept: float = tuned(30.0, "The same with a small zone.", MEASURED)
     small_zone: float = tuned(3.0, "Rows per column up to which a zone is small.", MEASURED)
-    free: float = tuned(
-        1e-9,
-        "The least curvature of an intercept, in units of the largest.",
-        "rounding: a zone without rows has none",
-    )
 
 
 TUNING = _Tuning()
@@ -163,15 +158,6 @@ class SmoothedOracle(Oracle):
         else:
             curvature = self._here.inside / self.memory.width
         return moment_message(self.agent.centred, curvature, False, *more, thin=True)
-
-    def triangle(self, received: FloatArray) -> FloatArray:
-        if not self.agent.problem.intercept:
-            return received
-        # No entry of a positive semi-definite matrix exceeds the largest one of its diagonal.
-        ridge = self.agent.total * self.agent.problem.penalty.strong_convexity
-        triangle = received.copy()
-        triangle[-1] += TUNING.free * (float(triangle.max()) + ridge)
-        return triangle
 
     def values(self, target: FloatArray, step_sizes: FloatArray) -> FloatArray:
         change = self._change(target)
@@ -374,9 +360,10 @@ def _judged(agent: Agent, last: Memory, taken: Taken) -> tuple[Memory, bool, boo
     n = agent.total
     missing, linear, count = sums[:3].tolist()
     missing /= n
-    left = _left(agent, w, sums[3:] / n)
+    gradient = sums[3:] / n
     primal = missing + linear / n + penalty_at(agent, w)
-    dual = primal - missing - left
+    left, of_intercept = _left(agent, w, gradient)
+    dual = primal - missing - left - of_intercept
     is_small = count <= TUNING.small_zone * len(w)
     if is_small:
         moves = left < TUNING.solved_kept * missing
@@ -390,19 +377,30 @@ def _judged(agent: Agent, last: Memory, taken: Taken) -> tuple[Memory, bool, boo
         memory = replace(memory, best_w=w, best_primal=primal)
     if moves:
         memory = replace(memory, width=last.width * narrower)
-    elif not last.keeps_zone and taken.step_size < STEP_SIZES[-1]:
+    elif _needs_rows(agent, last, taken, count):
         memory = replace(memory, width=last.width * TUNING.wider)
     return memory, is_best, moves
 
 
-def _left(agent: Agent, w: FloatArray, gradient: FloatArray) -> float:
-    """Return the second part of the gap; for an intercept, about what a proof adds for it."""
+def _needs_rows(agent: Agent, last: Memory, taken: Taken, count: float) -> bool:
+    """Return whether the zone has too few rows for the way to the minimum of P_ε."""
+    if agent.problem.intercept and count == 0.0:
+        return True
+    return not last.keeps_zone and taken.step_size < STEP_SIZES[-1]
+
+
+def _left(agent: Agent, w: FloatArray, gradient: FloatArray) -> tuple[float, float]:
+    """Return the second part of the gap, and what an intercept adds to it for the largest intercept
+    that is likely.
+    """
     problem = agent.problem
     left = problem.penalty.fenchel_young(problem.coefficients(w), -problem.coefficients(gradient))
-    if problem.intercept:
-        scale = agent.known.label_scale / agent.known.unit
-        left += scale * abs(float(gradient[-1]))
-    return left
+    if not problem.intercept:
+        return left, 0.0
+    slope = float(gradient[-1])
+    scale = agent.known.label_scale / agent.known.unit
+    usual = scale * abs(slope)
+    return left + usual, abs(slope * w[-1]) + slope * w[-1]
 
 
 def _most(case: Case) -> Counts:
