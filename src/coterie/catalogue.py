@@ -135,9 +135,8 @@ class Entries(Mapping[str, E], Generic[E]):
         name = self.name_of(entry)
         if not isinstance(name, str) or not NAME.fullmatch(name) or name in RESERVED:
             raise InvalidInput(
-                f"{name!r} cannot be the name of a {self._kind}: use lower-case letters and "
-                "digits, "
-                "joined by '-' or '_', from a letter on, and not "
+                f"{name!r} cannot be the name of a {self._kind}: use lower-case letters, "
+                "digits, and '-' or '_' between them, from a letter on, and not "
                 f"{' or '.join(map(repr, RESERVED))}."
             )
         known = self._own.get(name, self._added.get(name))

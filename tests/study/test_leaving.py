@@ -70,6 +70,7 @@ def signers(folder):
     return set(Certificate.load(folder / "certificate.json").signatures)
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("label", WITHOUT_RESULT)
 def test_who_leaves_before_the_sums_are_compared_is_named(tmp_path, label):
     found = left_at(study(tmp_path), label)
