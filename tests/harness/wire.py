@@ -15,6 +15,8 @@ import numpy as np
 from coterie.study import session
 from coterie.transport.driver import Driver
 from coterie.transport.grpc_mesh import GrpcMesh
+from coterie.transport.mpi_collectives import MpiCollectives
+from coterie.transport.point_to_point import PointToPoint
 
 BESIDE_SUMS = ("study", "engine")
 """The purposes of messages that are not part of a collective."""
@@ -46,6 +48,29 @@ def bytes_of(message):
     numbers = np.ravel(message)
     whole = numbers[(numbers == np.round(numbers)) & (numbers >= 0) & (numbers < 256**6)]
     return b"".join(int(number).to_bytes(6, "big") for number in whole)
+
+
+@contextmanager
+def payloads():
+    """Count the single messages between the processes of runs, and the bytes of their arrays: by
+    the collective, [messages, messages with an array that is not empty, bytes].
+    """
+    counts, lock = defaultdict(lambda: [0, 0, 0]), threading.Lock()
+
+    def counting(send):
+        def counted(collectives, process, message, tag):
+            with lock:
+                own = counts[tag.collective]
+                own[:] = own[0] + 1, own[1] + (message.nbytes > 0), own[2] + message.nbytes
+            send(collectives, process, message, tag)
+
+        return counted
+
+    with (
+        mock.patch.object(PointToPoint, "send", counting(PointToPoint.send)),
+        mock.patch.object(MpiCollectives, "send", counting(MpiCollectives.send)),
+    ):
+        yield counts
 
 
 class Wire:

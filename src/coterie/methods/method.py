@@ -20,7 +20,7 @@ from coterie.numerics.losses import Loss
 from coterie.problems.problem import Problem, Q
 from coterie.run.agent import Agent, AgentForm
 from coterie.run.certificate import Point
-from coterie.run.collectives import Protocol, Publication
+from coterie.run.collectives import IndexArray, Protocol, Publication
 from coterie.run.disclosure import Disclosure
 from coterie.run.steps import Coordinate, S, Stateful, Steps
 
@@ -188,6 +188,18 @@ class Method(Stateful[S], ABC, Generic[S, Q]):
     def receive(self, agent: Agent[Q], state: S, sender: int, note: tuple[float, ...]) -> S:
         """Return the State after a note of another agent's `Publication` arrived."""
         return state
+
+    def neighbours(self, agent: Agent[Q], state: S) -> IndexArray | None:
+        """Return the agents that exchange changes of publications with this one; None if unknown.
+        Of two agents, both or neither is a neighbour of the other.
+        """
+        return None
+
+    def drawn(self, agent: Agent[Q], who: int, t: int) -> IndexArray | None:
+        """Return the agents that agent `who` may contact in wake-up t in addition to its
+        neighbours, computed from what all agents know; None if others cannot compute them.
+        """
+        return None
 
     @property
     def can_be_accelerated(self) -> bool:

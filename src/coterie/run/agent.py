@@ -583,7 +583,11 @@ class Agent(AgentForm[P], Site):
         """This agent's own random stream for that round: a function of (seed, agent, round)
         alone.
         """
-        return np.random.default_rng([self.seed, 1 + self.index, round])
+        return self.random_of(self.index, round)
+
+    def random_of(self, agent: int, round: int) -> np.random.Generator:
+        """Another agent's stream for that round. All agents of a run know it."""
+        return np.random.default_rng([self.seed, 1 + agent, round])
 
     def private_random(self, round: int) -> np.random.Generator:
         """A stream that no other agent knows, if this one has a secret: for numbers that multiply

@@ -142,11 +142,25 @@ class Bill:
         """Count the end of a round."""
         sent = self._scalars - self._before
         self._before = self._scalars
+        self._add_round(sent)
+
+    def _add_round(self, sent: int) -> None:
         if self._sizes and self._sizes[-1] == sent:
             self._lengths[-1] += 1
         else:
             self._lengths.append(1)
             self._sizes.append(sent)
+
+    def amend(self, sent: Sequence[int]) -> None:
+        """Replace the numbers that the last rounds sent, which were not known at their ends."""
+        for _ in sent:
+            self._lengths[-1] -= 1
+            if not self._lengths[-1]:
+                self._lengths.pop()
+                self._sizes.pop()
+        for scalars in sent:
+            self._add_round(scalars)
+        self._before = self._scalars
 
     # -- reading -----------------------------------------------------------------------------------
 

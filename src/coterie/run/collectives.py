@@ -73,6 +73,9 @@ class Publication(msgspec.Struct, frozen=True, gc=False):
     `x` is the reply to an `Ask`: `head` plain numbers, then a vector. With `sparse`, most of the
     vector is zero. The agents in `to` are sent its changes at once. `notes` are a few numbers each
     for single agents; the `new` ones among them have no copy of the vector yet and are sent one.
+
+    With a `step` (j, s), the vector became (1 − |s|) times the last one, plus s `radius` at entry
+    j. It is then enough to send j and s to agents that have the last vector.
     """
 
     x: FloatArray
@@ -82,6 +85,8 @@ class Publication(msgspec.Struct, frozen=True, gc=False):
     to: tuple[int, ...] | IndexArray = ()
     notes: dict[int, tuple[float, ...]] = {}
     new: tuple[int, ...] = ()
+    step: tuple[int, float] | None = None
+    radius: float = 0.0
 
 
 Collective: TypeAlias = Sum | Mix | Exchange | Ask

@@ -507,6 +507,7 @@ class RunLoop:
 
     def certify(self) -> None:
         """Compute a certificate at the agents' points, and keep the best one."""
+        self.transport.settle()
         bound, points = self._proven()
         self.best.add(bound, points, settled=self.certified_at >= self.steps.settles_after)
         assert self.best.bound is not None
@@ -607,6 +608,7 @@ class RunLoop:
 
     def _bits_of_one_more_round(self) -> float:
         """All bits sent so far, and the most that another round and a proof would add."""
+        self.transport.settle()
         sent = self.bill.total.bits
         self.costliest = max(self.costliest, sent - self.sent)
         self.sent = sent
@@ -664,6 +666,7 @@ class RunLoop:
         """
         if self.checkpoint is None:
             return
+        self.transport.settle()
         numbers, points = self.best.state()
         snapshot = Snapshot(
             self.t,

@@ -105,6 +105,16 @@ class Steps(typing.Protocol[S]):
     def receive(self, agent: Agent[Any], state: S, sender: int, note: tuple[float, ...]) -> S:
         """The State after a note of another agent's `Publication` arrived."""
 
+    def neighbours(self, agent: Agent[Any], state: S) -> IndexArray | None:
+        """The agents that receive the changes of this agent's publication, and that send it theirs;
+        None if that depends on more than this State.
+        """
+
+    def drawn(self, agent: Agent[Any], who: int, t: int) -> IndexArray | None:
+        """The agents that agent `who` may contact in wake-up t in addition to its neighbours, as
+        every agent knows them; None if others do not know them.
+        """
+
     def point(self, agent: Agent[Any], state: S) -> Point:
         """The model and the dual variables of the State."""
 
@@ -150,6 +160,9 @@ class Transport(typing.Protocol):
         self, agents: Sequence[Agent[AnyProblem]], states: list[Any], steps: Steps, t: int
     ) -> list[Any]:
         """Run a round of agents that wake up one by one; return the States of all."""
+
+    def settle(self) -> None:
+        """Bring the bill up to date with the gossip of all processes."""
 
     @property
     def one_process(self) -> bool:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NoReturn, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from coterie.errors import NumericalError
 from coterie.networks import Network
@@ -109,7 +110,7 @@ class Collectives(ABC):
     def fetched(self, peers: Sequence[int]) -> dict[int, FloatArray]:
         """Return the latest publications of these peers, after all agents have published."""
 
-    def send(self, process: int, message: FloatArray, tag: Tag) -> None:
+    def send(self, process: int, message: npt.NDArray[Any], tag: Tag) -> None:
         """Send a message to one other process, for agents that use gossip."""
         raise NotImplementedError
 

@@ -284,9 +284,19 @@ class Driver:
         Returns the States of the agents of this process.
         """
         try:
-            states = self._gossiping().run(agents, states, steps, t)
-            self._gossiping().settle(self.bill)
-            return states
+            return self._gossiping().run(agents, states, steps, t)
+        except self.collectives.failures as error:
+            self.collectives.explain(error)
+        except NumericalError:
+            self.settle()  # all processes fail in the same round
+            raise
+
+    def settle(self) -> None:
+        """Bring the bill up to date with the gossip of all processes."""
+        if self._gossip is None:
+            return
+        try:
+            self._gossip.settle(self.bill)
         except self.collectives.failures as error:
             self.collectives.explain(error)
 

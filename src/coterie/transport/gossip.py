@@ -388,7 +388,7 @@ class Gossip:
         return self._immediate or self._arrived[who].get(peer) == self._versions[peer]
 
     def settle(self, bill: Bill) -> None:
-        """Bill a round. This class bills every wake-up at once, so nothing is left to do."""
+        """Bill the rounds since the last call. This class bills every wake-up at once."""
 
     # -- checkpoints -------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from contextlib import AbstractContextManager
 from typing import Any, ClassVar, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from coterie.errors import CoterieError, MissingExtra, NumericalError, PartyLost, ProtocolError
 from coterie.networks import Network
@@ -313,7 +314,7 @@ class MpiCollectives(Collectives):
                 for peer, message in received.items()
             }
 
-    def send(self, process: int, message: FloatArray, tag: Tag) -> None:
+    def send(self, process: int, message: npt.NDArray[Any], tag: Tag) -> None:
         self.comm.send((tag, message, self.stop), process)
 
     def receive(self, process: int, tag: Tag) -> FloatArray:

@@ -293,7 +293,8 @@ class PointToPoint(Collectives):
         return received
 
     def fetched(self, peers: Sequence[int]) -> dict[int, FloatArray]:
-        self.of_all([[0.0]] * len(self.local), "published")
+        # No agent asks before all agents have published.
+        self.total([np.zeros(1)] * len(self.local), self.tag("engine", "published"))
         found: dict[int, FloatArray] = {}
         for peer in peers:
             owner = self.process_of[peer]
@@ -307,11 +308,14 @@ class PointToPoint(Collectives):
 
     # -- single messages ---------------------------------------------------------------------------
 
-    def send(self, process: int, message: FloatArray, tag: Tag) -> None:
+    def send(self, process: int, message: npt.NDArray[Any], tag: Tag) -> None:
         self.links.send(process, message, tag)
 
     def receive(self, process: int, tag: Tag) -> FloatArray:
-        message = self._message(process, tag).reshape(-1)
+        message = self.links.receive(process, tag).reshape(-1)
+        if message.dtype == np.uint8:
+            return message
+        message = _of_numbers(message, tag)
         self._refuse_out_of_range(message, process, tag)
         return message
 

@@ -32,18 +32,20 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.errors import PartyLost, ProtocolError
-from coterie.numerics.arrays import FloatArray
+from coterie.numerics.arrays import FloatArray, sealed
 from coterie.problems.problem import AnyProblem
 from coterie.run.agent import Agent
 from coterie.run.collectives import Ask, Publication
 from coterie.run.steps import Steps
-from coterie.transport.distributed_gossip import BetweenProcesses
+from coterie.transport.distributed_gossip import LONGEST_NOTE, BetweenProcesses
 from coterie.transport.gossip import CLOCKS, InTransit, unfit
 from coterie.transport.links import Stop, Tag
 from coterie.transport.point_to_point import PointToPoint
 
 M = TypeVar("M")
 NEWS, NOTES, END = 0.0, 1.0, 2.0
+CARD = 4
+"""Number of numbers with which an answer begins."""
 NAP = 0.005
 """Seconds between two checks for messages, while no agent of this process has to wake up."""
 PATIENCE = 1.0
@@ -61,6 +63,9 @@ class RealTimeGossip(BetweenProcesses):
         self._receive = collectives.receive
         self._links = collectives.links
         self.pace = pace
+        self._outbox: dict[int, list[float]] = {}
+        self._known: dict[tuple[int, int], FloatArray] = {}
+        """The x of each agent of this process as another process knows it, by (process, agent)."""
         self.ticks = [0] * self.count
         """Number of wake-ups of each agent of this process."""
         self.gone: dict[int, PartyLost] = {}
@@ -153,6 +158,59 @@ class RealTimeGossip(BetweenProcesses):
             raise next(iter(self.gone.values()))
 
     # -- messages ----------------------------------------------------------------------------------
+
+    def _hand_on(self, process: int, numbers: list[float]) -> None:
+        """Deliver the notes of a message of that process. They begin after its first number."""
+        start = 1
+        while start < len(numbers):
+            head = np.array(numbers[start : start + 3])
+            sender, receiver, length = _whole(head) if head.size == 3 else (-1, -1, 0)
+            start += 3 + length
+            whole = 0 < length <= max(LONGEST_NOTE, self._board.shape[1]) and start <= len(numbers)
+            if not (whole and self._lives(sender, process) and self._lives(receiver, self.process)):
+                raise ProtocolError(
+                    f"{self._called(process)} sent a note in the name of others, or to others."
+                )
+            note = tuple(numbers[start - length : start])
+            if not np.isfinite(note).all():
+                raise unfit(sender)
+            super()._send(sender, receiver, note)
+
+    def _news(self, process: int, peer: int) -> FloatArray:
+        """Return the changes in the publication of one of this process's agents that the other
+        process does not have yet.
+        """
+        publication = self._publications[peer]
+        known = self._known.get((process, peer))
+        changed = np.flatnonzero(publication.x if known is None else publication.x != known)
+        self._known[process, peer] = publication.x.copy()
+        card = [self._bodies[peer], publication.head, publication.sparse, changed.size]
+        return np.concatenate(
+            [card, changed if changed.size < publication.x.size else [], publication.x[changed]]
+        )
+
+    def _learn(self, peer: int, answer: FloatArray, start: int) -> int:
+        """Store one peer's part of an answer. Returns where the next part begins."""
+        body, head, sparse, changes = _whole(answer[start : start + CARD])
+        start += CARD
+        row = self._board[peer]
+        if changes == row.size:
+            row[:] = answer[start : start + changes]
+            start += changes
+        else:
+            row[_whole(answer[start : start + changes])] = answer[
+                start + changes : start + 2 * changes
+            ]
+            start += 2 * changes
+        self._bodies[peer] = body
+        self._publications[peer] = Publication(sealed(row.copy()), head, bool(sparse))
+        return start
+
+    def _send(self, sender: int, receiver: int, note: tuple[float, ...]) -> None:
+        if self.process_of[receiver] == self.process:
+            super()._send(sender, receiver, note)
+        else:
+            self._outbox[self.process_of[receiver]] += [sender, receiver, len(note), *note]
 
     def _send_numbers(
         self, processes: Sequence[int], numbers: Sequence[float] | FloatArray
@@ -268,3 +326,11 @@ class RealTimeGossip(BetweenProcesses):
     def recall(self, memory: dict[str, npt.NDArray[np.int64]]) -> None:
         super().recall(memory)
         self.ticks = memory["ticks"].tolist() if "ticks" in memory else self.ticks
+
+
+def _whole(numbers: FloatArray) -> list[int]:
+    if not np.isfinite(numbers).all():
+        raise ProtocolError(
+            "a message has something that is not finite where whole numbers belong."
+        )
+    return [int(number) for number in numbers.tolist()]

@@ -13,7 +13,7 @@ import numpy as np
 from coterie.numerics.arrays import FloatArray
 from coterie.run.agent import Agent, AgentForm
 from coterie.run.certificate import Point
-from coterie.run.collectives import Protocol, Publication
+from coterie.run.collectives import IndexArray, Protocol, Publication
 from coterie.run.steps import Coordinate, Stateful, Steps
 
 
@@ -99,6 +99,14 @@ class Wrapper(Stateful[W], ABC):
     def publish(self, agent: Agent, state: W) -> FloatArray | Publication | None:
         """Publish the numbers that the method publishes of the image."""
         return self.steps.publish(agent, state.image)
+
+    def neighbours(self, agent: Agent, state: W) -> IndexArray | None:
+        """Return the neighbours in the image."""
+        return self.steps.neighbours(agent, state.image)
+
+    def drawn(self, agent: Agent, who: int, t: int) -> IndexArray | None:
+        """Return the agents that agent `who` may contact in wake-up t."""
+        return self.steps.drawn(agent, who, t)
 
     def receive(self, agent: Agent, state: W, sender: int, note: tuple[float, ...]) -> W:
         """Return the State: methods that can be accelerated send nothing between rounds."""

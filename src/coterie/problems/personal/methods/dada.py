@@ -28,6 +28,7 @@ of user l in any case. It applies this model to its own rows and sends the error
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -53,7 +54,7 @@ from coterie.numerics.tuning import Tuning, tuned
 from coterie.problems.personal.problem import Personal, confidence, curvature, margins, pooled_step
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
-from coterie.run.collectives import Ask, Protocol, Publication
+from coterie.run.collectives import Ask, IndexArray, Protocol, Publication
 from coterie.run.disclosure import LABELS_OF_MODEL, NO_SUMS, Disclosure
 
 HEAD = 2
@@ -106,6 +107,10 @@ class State:
     """
     together: bool = False
     """Whether the user has begun to learn with its neighbours."""
+    place: int = -1
+    """The base predictor of the Frank-Wolfe step in the last wake-up; −1 after other steps."""
+    move: float = 0.0
+    """The step size of that step, with the sign of the direction."""
 
 
 @dataclass(frozen=True)
@@ -313,15 +318,36 @@ class Dada(Method[State, Personal]):
         if self.schedule == "paper" and together and not state.together:
             alpha[:] = 0.0
         objective = yield from _objective(agent, state)
-        changed = self._stepped(agent, state, alpha, objective, t)
+        kept = (state.peers, state.weights, state.received, state.views)
+        place = -1
+        move = 0.0
+        if self.step != "pairwise" and agent.problem.norm == "l1":
+            place, move = self._published_step(agent, alpha, objective, t)
+            changed = 1
+        else:
+            changed = self._stepped(agent, state, alpha, objective)
         if self.learn:
             x[1] = confidence(agent) * log_sum(margins(agent), alpha)
-        return State(
-            x, state.peers, state.weights, state.received, state.views, changed, None, together
-        )
+        return State(x, *kept, changed, None, together, place, move)
+
+    def _published_step(
+        self, agent: Agent[Personal], alpha: FloatArray, objective: Objective, t: int
+    ) -> tuple[int, float]:
+        """Take the Frank-Wolfe step in place. Return its base predictor, and its step size with the
+        sign of the direction; (−1, 0) if no direction descends.
+        """
+        # α_k ← (1 − γ) α_k + γ s_k
+        # (2)
+        gamma = self.gamma(agent.count, t)
+        shrunk = alpha * (1.0 - gamma)
+        A = margins(agent)
+        place = int(frank_wolfe_step(A, alpha, *objective, agent.problem.beta, gamma))
+        if alpha[place] == shrunk[place]:
+            return -1, 0.0
+        return place, math.copysign(gamma, alpha[place] - shrunk[place])
 
     def _stepped(
-        self, agent: Agent[Personal], state: State, alpha: FloatArray, objective: Objective, t: int
+        self, agent: Agent[Personal], state: State, alpha: FloatArray, objective: Objective
     ) -> int:
         """Take a step on the user's model in place. Return the number of coefficients that
         changed.
@@ -331,11 +357,6 @@ class Dada(Method[State, Personal]):
         if problem.norm == "l2":
             descent_step(A, alpha, *objective, problem.beta, curvature(agent), TUNING.inner_steps)
             return alpha.size
-        if self.step != "pairwise":
-            # α_k ← (1 − γ) α_k + γ s_k
-            # (2)
-            frank_wolfe_step(A, alpha, *objective, problem.beta, self.gamma(agent.count, t))
-            return 1
         changed = pairwise_step(A, alpha, *objective, problem.beta)
         if self.local_steps <= 1:
             return changed
@@ -349,14 +370,9 @@ class Dada(Method[State, Personal]):
         them these weights.
         """
         problem = agent.problem
-        others = min(self.sample, agent.count - 1)
         random = agent.random(t)
         again = state.peers
-        if others:
-            drawn = random.choice(agent.count - 1, others, replace=False)
-        else:
-            drawn = np.empty(0, np.intp)
-        drawn += drawn >= agent.index
+        drawn = self._sampled(random, agent.count, agent.index)
         if again.size > TUNING.revisited:  # bounds the cost of a wake-up with many neighbours
             again = random.choice(again, TUNING.revisited, replace=False)
         if self.revisit:
@@ -446,7 +462,16 @@ class Dada(Method[State, Personal]):
     def publish(self, agent: Agent[Personal], state: State) -> Publication:
         sparse = agent.problem.norm == "l1"
         if state.graph_messages is None:
-            return Publication(state.x, HEAD, sparse, state.changed, state.peers)
+            step = (state.place, state.move) if state.place >= 0 else None
+            return Publication(
+                state.x,
+                HEAD,
+                sparse,
+                state.changed,
+                state.peers,
+                step=step,
+                radius=agent.problem.beta,
+            )
         peers, weights, trials, new = state.graph_messages
         numbers = [weights]
         if self.likeness == "trials":
@@ -456,8 +481,32 @@ class Dada(Method[State, Personal]):
             for peer, note in zip(peers, np.transpose(numbers).tolist(), strict=True)
         }
         return Publication(
-            state.x, HEAD, sparse, 0, (), notes, tuple(int(peer) for peer in peers[new > 0])
+            state.x,
+            HEAD,
+            sparse,
+            0,
+            (),
+            notes,
+            tuple(int(peer) for peer in peers[new > 0]),
+            radius=agent.problem.beta,
         )
+
+    def neighbours(self, agent: Agent[Personal], state: State) -> IndexArray | None:
+        return state.peers
+
+    def drawn(self, agent: Agent[Personal], who: int, t: int) -> IndexArray | None:
+        if not self.learn or self.phase((t - 1) // agent.count + 1) != "graph":
+            return np.empty(0, np.intp)
+        return self._sampled(agent.random_of(who, t), agent.count, who)
+
+    def _sampled(self, random: np.random.Generator, count: int, who: int) -> IndexArray:
+        """The users that user `who` asks in a graph step: κ others at random."""
+        others = min(self.sample, count - 1)
+        if not others:
+            return np.empty(0, np.intp)
+        drawn = random.choice(count - 1, others, replace=False)
+        drawn += drawn >= who
+        return drawn
 
     def point(self, agent: Agent[Personal], state: State) -> Point:
         return Point(state.x[HEAD:], np.concatenate([state.peers.astype(float), state.weights]))
