@@ -53,7 +53,7 @@ def test_data_arrives_as_it_was():
     things = [
         result.bill,
         result.certificate.participants,
-        result.history[-1],
+        result.history,
         Status.OPTIMAL,
         np.float32(2),
         {"a": {1, 2}},

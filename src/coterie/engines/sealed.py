@@ -4,7 +4,7 @@ with a key of the run, and contain plain data.
 A sealed message is an HMAC under a key that only the driver and its tasks have, and a pickle. It is
 opened if the HMAC holds, and only objects that hold data are made of it: arrays, data classes,
 enumerations, exceptions. It imports no module, and calls no function except those with which numpy
-makes arrays.
+and `array` make arrays.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from coterie.errors import ProtocolError
 
 SIZE = 32
 PLAIN = {
+    "array": {"_array_reconstructor", "array"},
     "builtins": {"bytearray", "complex", "frozenset", "object", "range", "set", "slice"},
     "collections": {"Counter", "OrderedDict", "defaultdict", "deque"},
     "numpy": {"dtype", "ndarray"},
