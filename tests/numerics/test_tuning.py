@@ -386,7 +386,12 @@ PLAIN = {
     "problems/low_rank/methods/subspace.py: NEGLIGIBLE": "how numbers round",
     "problems/shared/methods/deviations.py: NEGLIGIBLE": "how numbers round",
     "problems/shared/methods/shared.py: TINY": "a divisor for no rows",
+    "methods/second_order/semismooth.py: EXPECTED_PASSES": "what auto assumes",
+    "methods/second_order/semismooth.py: EXPECTED_ROUNDS": "what auto assumes",
+    "methods/second_order/semismooth.py: EXPECTED_SHARE": "what auto assumes",
+    "methods/second_order/semismooth.py: EXPECTED_SUMS": "what auto assumes",
     "methods/second_order/semismooth.py: STEP_SIZES": "steps that are tried together",
+    "methods/second_order/semismooth.py: TALL": "what auto assumes",
     "methods/second_order/working_set.py: SINGLE_PRECISION": "how numbers round",
 }
 """Numbers at module level that steer nothing, and what they are."""
