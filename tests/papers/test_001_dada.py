@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import cvxpy as cp
 import numpy as np
@@ -23,7 +24,7 @@ from coterie.numerics.kernels.boosting import (
 from coterie.problems.personal.methods.dada import Dada
 from coterie.problems.personal.predictors import Linear, Stumps
 from coterie.problems.personal.problem import confidence, margins
-from coterie.transport.gossip import Gossip
+from coterie.transport.gossip import Gossip, wake_ups
 from papers import datasets
 
 K, N, Z = 6, 12, 64
@@ -533,6 +534,107 @@ def test_how_long_users_learn_alone_and_the_graph_can_be_said():
     for bad in ({"alone": 0}, {"graph_rounds": 2.5}, {"local_steps": None}):
         with pytest.raises(InvalidProblem, match=f"{next(iter(bad))} must be a whole number"):
             Dada(**bad)
+
+
+def test_the_published_schedule_has_both_numbers_and_goes_on_to_the_end():
+    """Section 6: the graph is learned after every 2000 updates of 100 users, or 200, κ users a
+    step.
+    """
+    for updates in (2000, 200):
+        dada = Dada(
+            learn=True, schedule="paper", alternations=None, model_rounds=updates // 100, alone=1
+        )
+        phases = [dada.phase(round) for round in range(1, 1000)]
+        turns = "".join(phase[0] for phase in phases).split("g" * 10)
+        assert turns[0] == "a"
+        assert {len(turn) for turn in turns[1:-1]} == {updates // 100}
+        assert len(turns) > 1000 // (10 + updates // 100)
+        # γ counts the steps on models.
+        steps = [t for t in range(1, 100 * 200) if dada.phase((t - 1) // 100 + 1) == "models"]
+        gammas = [dada.gamma(100, t) for t in steps]
+        np.testing.assert_allclose(gammas, 200 / (np.arange(len(steps)) + 200))
+    result = learned(max_rounds=60, alternations=None, model_rounds=2, alone=2, graph_rounds=2)
+    assert result.status == "iteration_limit"
+    assert result.history[-1].round == 60
+
+
+def learned(**options):
+    return co.solve(
+        co.Personal(count=12, beta=4.0, mu=0.5),
+        users_data(2, rows=(5, 10)),
+        split="users",
+        tol=1e-9,
+        progress=False,
+        **{"sample": 2, **options},
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"graph_step": "gradient", "revisit": False}],
+    ids=["exact", "published"],
+)
+def test_graph_steps_end_when_h_no_longer_improves(options):
+    """Section 6.1: a phase of the graph ends early, at nearly the same h."""
+    how = {"alone": 10, "graph_rounds": 200, "alternations": 1, "max_rounds": 210}
+    how |= {"likeness": "models", "network": "learned", **options}
+    whole, early, rough = (learned(graph_stop=stop, **how) for stop in (None, 1e-6, 0.1))
+    assert early.bill.messages < 0.5 * whole.bill.messages
+    assert rough.bill.messages < early.bill.messages
+    best, found, empty = (graph_objective(whole, w) for w in (whole, early, None))
+    assert best < empty
+    assert found - best < 1e-3 * (empty - best)
+    assert graph_objective(whole, rough) > found
+    with pytest.raises(InvalidProblem, match="graph_stop is a relative improvement"):
+        Dada(graph_stop=0.0)
+
+
+def graph_objective(result, of):
+    """h/μ of (3) at the models of one run and the graph of another, or without edges."""
+    model, problem = result.model, result.model.problem
+    W = np.zeros((K, K)) if of is None else of.model.weights.toarray()
+    alpha, own = model.coef_.toarray(), model.confidence * model.losses
+    apart = ((alpha[:, None] - alpha) ** 2).sum(axis=2)
+    linear = (own[:, None] + own) / problem.mu + 0.5 * apart
+    edges = np.triu(W)
+    degrees = W.sum(axis=1)
+    logs = np.log(degrees + problem.delta).sum()
+    return (edges * linear).sum() - logs + problem.lam * (edges**2).sum()
+
+
+def test_a_new_phase_of_the_graph_begins_anew():
+    how = {"alone": 5, "graph_rounds": 20, "model_rounds": 10, "graph_stop": 0.5}
+    one = learned(alternations=1, max_rounds=65, **how)
+    two = learned(alternations=2, max_rounds=65, **how)
+    asked = [sum(result.bill.per_round[35:55]) for result in (one, two)]
+    notes = two.bill.per_word["Ask"].messages
+    assert asked[0] > 0
+    assert notes != one.bill.per_word["Ask"].messages
+
+
+@pytest.mark.parametrize(("users", "sample"), [(4, 1), (6, 2), (9, 4)])
+def test_new_users_become_rare_as_lemma_4_says(users, sample):
+    """Lemma 4: of κ users drawn in wake-up T, κ(1 − κ/(K(K − 1)))^(T − 1) are new on average."""
+    dada = Dada(learn=True, sample=sample, alone=1, graph_rounds=10**6)
+    runs, last = 400, 30
+    new = np.zeros((runs, last))
+    for run in range(runs):
+        met: dict[int, set[int]] = {who: set() for who in range(users)}
+        agent = SimpleNamespace(
+            count=users, random_of=lambda who, t, run=run: np.random.default_rng([run, who, t])
+        )
+        rounds = -(-last // users)
+        order = [who for t in range(2, 2 + rounds) for _, who in wake_ups(run, users, t)]
+        for T, who in enumerate(order[:last]):
+            drawn = set(dada.drawn(agent, who, users + 1 + T).tolist())
+            assert len(drawn) == sample
+            assert who not in drawn
+            new[run, T] = len(drawn - met[who])
+            met[who] |= drawn
+    expected = sample * (1 - sample / (users * (users - 1))) ** np.arange(last)
+    error = new.std(axis=0) / np.sqrt(runs)
+    assert np.abs(new.mean(axis=0) - expected).max() < 4.5 * error.max()
+    assert expected[-1] < 0.6 * expected[0]
 
 
 def test_models_may_begin_near_the_common_one_with_an_intercept_of_their_own(tmp_path):

@@ -290,7 +290,10 @@ def _weight(r: float, e: float, lam: float) -> float:
 
 
 @compiled
-def _graph_value(price: Any, others: Any, own: float, lam: float, w: Any) -> float:
+def graph_value(price: Any, others: Any, own: float, lam: float, w: Any) -> float:
+    """The part of h/μ that depends on these weights. The degrees `own` and `others`, plus δ, are
+    without them.
+    """
     total = own
     value = 0.0
     for p in range(price.size):
@@ -312,7 +315,7 @@ def _adaptive_step(
         total += now[p]
         largest = max(largest, 1.0 / (others[p] + now[p]) ** 2)
     curvature = 2.0 * lam + price.size / (total * total) + largest
-    before = _graph_value(price, others, own, lam, now)
+    before = graph_value(price, others, own, lam, now)
     w = np.empty(price.size)
     while True:
         curvature = min(curvature, steepest)
@@ -321,7 +324,7 @@ def _adaptive_step(
             w[p] = max(0.0, now[p] - g[p] / curvature)
             step = w[p] - now[p]
             predicted += g[p] * step + 0.5 * curvature * step * step
-        if curvature >= steepest or _graph_value(price, others, own, lam, w) <= predicted:
+        if curvature >= steepest or graph_value(price, others, own, lam, w) <= predicted:
             return w
         curvature *= 2.0
 

@@ -29,6 +29,7 @@ of user l in any case. It applies this model to its own rows and sends the error
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -45,6 +46,7 @@ from coterie.numerics.kernels.boosting import (
     frank_wolfe_step,
     graph_block,
     graph_gradient_step,
+    graph_value,
     log_sum,
     pairwise_step,
     shares_wrong,
@@ -111,6 +113,10 @@ class State:
     """The base predictor of the Frank-Wolfe step in the last wake-up; −1 after other steps."""
     move: float = 0.0
     """The step size of that step, with the sign of the direction."""
+    still: int = 0
+    """Number of successive graph steps of this phase without an improvement; `graph_stop`."""
+    turn: int = -1
+    """The phase of the graph of the last graph step."""
 
 
 @dataclass(frozen=True)
@@ -169,12 +175,23 @@ class Dada(Method[State, Personal]):
     """
     cache: bool = True
     """Whether users keep the models that they received in graph steps (Appendix C)."""
-    alternations: int = 5
-    """Number of phases that learn the graph."""
+    alternations: int | None = 5
+    """Number of phases that learn the graph. None: the run alternates until its end, as
+    published.
+    """
     alone: int | None = None
     """Number of rounds alone at the start. None: 10; 2 with begin="global"; 30 as published."""
     graph_rounds: int | None = None
     """Number of rounds in each phase of the graph. None: 20; 10 as published."""
+    model_rounds: int | None = None
+    """Number of rounds of the models between two phases of the graph. None: 10; 20 as published,
+    which is 2000 wake-ups of 100 users; 2 are 200.
+    """
+    graph_stop: float | None = None
+    """A user ends its graph steps of a phase when its part of h improves relatively by less than
+    this number, in as many successive steps as ask every other user once. Published: 1e-6, of h.
+    None: users take all steps.
+    """
     learn: bool = False
     """Whether the graph is learned; `solve` sets it."""
 
@@ -188,9 +205,16 @@ class Dada(Method[State, Personal]):
         }.items():
             if getattr(self, name) not in known:
                 raise UnknownName(f"{name} of {self.name}", getattr(self, name), known)
-        for name in ("local_steps", "sample", "nearest", "alternations", "alone", "graph_rounds"):
-            if getattr(self, name) is not None or getattr(Dada, name) is not None:
+        for name in ("local_steps", "sample"):
+            whole_number(f"{self.name}: {name}", getattr(self, name))
+        for name in ("nearest", "alternations", "alone", "graph_rounds", "model_rounds"):
+            if getattr(self, name) is not None:
                 whole_number(f"{self.name}: {name}", getattr(self, name))
+        if self.graph_stop is not None and not 0 < as_number(self.graph_stop) < 1:
+            raise InvalidProblem(
+                f"{self.name}: graph_stop is a relative improvement between 0 and 1, such as 1e-6, "
+                f"not {self.graph_stop!r}."
+            )
         if self.graph_factor is not None and not as_number(self.graph_factor) > 0:
             raise InvalidProblem(
                 f"{self.name}: graph_factor is above 0 (1: as published), not "
@@ -224,6 +248,7 @@ class Dada(Method[State, Personal]):
         the settings in older files stay the same.
         """
         usual = {"graph_factor": None, "begin": "zeros", "alone": None, "graph_rounds": None}
+        usual |= {"model_rounds": None, "graph_stop": None}
         return {
             name: x
             for name, x in super().settings().items()
@@ -252,14 +277,16 @@ class Dada(Method[State, Personal]):
             models = 20
         else:
             alone, graph, models = usual
-        return self.alone or alone, self.graph_rounds or graph, models
+        return self.alone or alone, self.graph_rounds or graph, self.model_rounds or models
 
     @property
     def settles_after(self) -> int:
         alone, graph, models = self.rhythm
-        if self.learn:
-            return alone + (self.alternations - 1) * (graph + models) + graph
-        return 0
+        if not self.learn:
+            return 0
+        if self.alternations is None:
+            return sys.maxsize
+        return alone + (self.alternations - 1) * (graph + models) + graph
 
     def phase(self, round: int) -> Phase:
         """The phase of round 1, 2, ..."""
@@ -269,9 +296,13 @@ class Dada(Method[State, Personal]):
         if round <= alone:
             return "alone"
         turn, place = divmod(round - alone - 1, graph + models)
-        if turn < self.alternations and place < graph:
+        if self._alternates(turn) and place < graph:
             return "graph"
         return "models"
+
+    def _alternates(self, turn: int) -> bool:
+        """Whether phase `turn` = 0, 1, ... of the graph is learned."""
+        return self.alternations is None or turn < self.alternations
 
     def gamma(self, K: int, t: int) -> float:
         """γ⁽ᵗ⁾ = 2K/(t + 2K), with t the number of steps on models since they started from zero."""
@@ -279,7 +310,7 @@ class Dada(Method[State, Personal]):
         round, place = divmod(t - 1, K)
         if self.learn and round >= alone:
             turns, into = divmod(round - alone, graph + models)
-            if turns < self.alternations:
+            if self.alternations is None or turns < self.alternations:
                 into = max(into - graph, 0)
             else:
                 turns = self.alternations
@@ -328,7 +359,7 @@ class Dada(Method[State, Personal]):
             changed = self._stepped(agent, state, alpha, objective)
         if self.learn:
             x[1] = confidence(agent) * log_sum(margins(agent), alpha)
-        return State(x, *kept, changed, None, together, place, move)
+        return State(x, *kept, changed, None, together, place, move, state.still, state.turn)
 
     def _published_step(
         self, agent: Agent[Personal], alpha: FloatArray, objective: Objective, t: int
@@ -370,6 +401,9 @@ class Dada(Method[State, Personal]):
         them these weights.
         """
         problem = agent.problem
+        state = self._in_turn(agent, state, t)
+        if self._is_still(agent, state):
+            return replace(state, changed=0, graph_messages=None, place=-1)
         random = agent.random(t)
         again = state.peers
         drawn = self._sampled(random, agent.count, agent.index)
@@ -382,7 +416,7 @@ class Dada(Method[State, Personal]):
         theirs = yield Ask(tuple(asked.tolist()), again=not self.cache)
         peers = np.array(sorted(theirs), np.intp)
         if not peers.size:
-            return replace(state, changed=0, graph_messages=None)
+            return replace(state, changed=0, graph_messages=None, place=-1)
         messages = np.array([theirs[peer] for peer in peers.tolist()])
         now = entries(state.peers, state.weights, peers, np.zeros(len(peers)))
         price, trials = self.price(agent, state, peers, messages)
@@ -400,10 +434,39 @@ class Dada(Method[State, Personal]):
         keys, values = with_entries(state.peers, state.weights, peers, w)
         x = state.x.copy()
         graph_messages = np.array([peers.astype(float), w, trials, (w > 0) & (now == 0)])
+        still = 0
+        if self.graph_stop is not None:
+            rest = price, messages[:, 0] - now + delta, state.x[0] - now.sum() + delta, lam
+            before = graph_value(*rest, now)
+            if before - graph_value(*rest, w) < self.graph_stop * abs(before):
+                still = state.still + 1
         x[0] = values.sum()
-        return State(
-            x, keys, values, state.received, state.views, 0, graph_messages, state.together
+        return replace(
+            state,
+            x=x,
+            peers=keys,
+            weights=values,
+            changed=0,
+            graph_messages=graph_messages,
+            place=-1,
+            still=still,
         )
+
+    def _in_turn(self, agent: Agent[Personal], state: State, t: int) -> State:
+        """The state at a graph step. In a new phase of the graph, the user begins anew."""
+        if self.graph_stop is None:
+            return state
+        alone, graph, models = self.rhythm
+        turn = ((t - 1) // agent.count - alone) // (graph + models)
+        if turn == state.turn:
+            return state
+        return replace(state, turn=turn, still=0)
+
+    def _is_still(self, agent: Agent[Personal], state: State) -> bool:
+        """Whether the user has ended its graph steps of this phase."""
+        if self.graph_stop is None:
+            return False
+        return state.still * min(self.sample, agent.count - 1) >= agent.count - 1
 
     def price(
         self,
@@ -451,13 +514,32 @@ class Dada(Method[State, Personal]):
             received, views = without_largest(received, views)
         if note[0] == 0.0 and not entry(state.peers, state.weights, sender, 0.0):
             # Most users that ask are not neighbours, and do not become neighbours.
-            return State(
-                state.x, state.peers, state.weights, received, views, together=state.together
-            )
+            return self._after_note(state, state.x, state.peers, state.weights, received, views)
         keys, values = with_entry(state.peers, state.weights, sender, note[0], False)
         x = state.x.copy()
         x[0] = values.sum()
-        return State(x, keys, values, received, views, together=state.together)
+        return self._after_note(state, x, keys, values, received, views)
+
+    @staticmethod
+    def _after_note(
+        state: State,
+        x: FloatArray,
+        peers: npt.NDArray[np.intp],
+        weights: FloatArray,
+        received: npt.NDArray[np.intp],
+        views: FloatArray,
+    ) -> State:
+        """The state with these first fields. `replace` is slower, and notes are many."""
+        return State(
+            x,
+            peers,
+            weights,
+            received,
+            views,
+            together=state.together,
+            still=state.still,
+            turn=state.turn,
+        )
 
     def publish(self, agent: Agent[Personal], state: State) -> Publication:
         sparse = agent.problem.norm == "l1"
