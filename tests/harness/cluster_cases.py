@@ -206,7 +206,9 @@ def covariance_of(result: co.Result) -> np.ndarray:
 
 def asks_again(result: co.Result) -> bool:
     """Whether the agents are asked for standard errors, too."""
-    return result.model.problem.kind.name == "linear" and result.model.problem.penalty.is_zero
+    problem = result.model.problem
+    rows = sum(party.rows for party in result.certificate.participants)
+    return problem.kind.name == "linear" and problem.penalty.is_zero and rows == len(X)
 
 
 def names() -> list[str]:
