@@ -213,10 +213,20 @@ def test_the_line_names_rows(tmp_path, monkeypatch):
     path = write(frame(), tmp_path / "shop.parquet")
     clock = iter(range(10**6))
     monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(clock)))
-    with progress.stage_watch(None):
+    with progress.stage_watch(True):
         co.read(path, target="y")
     assert "300 of 300 rows" in shown.getvalue()
     assert "reading shop.parquet" in shown.getvalue()
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_line_is_shown_on_a_terminal_only(terminal, monkeypatch):
+    stream = StringIO()
+    stream.isatty = lambda: terminal
+    monkeypatch.setattr(sys, "stderr", stream)
+    assert progress.shows_lines(None) is terminal
+    monkeypatch.setattr(sys, "stderr", None)
+    assert not progress.shows_lines(None)
 
 
 def test_the_line_names_what_is_compiled(monkeypatch):
@@ -224,7 +234,7 @@ def test_the_line_names_what_is_compiled(monkeypatch):
     monkeypatch.setattr(
         progress, "Console", lambda stderr: Console(file=shown, force_terminal=True, width=100)
     )
-    with progress.progress_watch(None, "newton"):
+    with progress.progress_watch(True, "newton"):
         with event.trigger_event("numba:compile"):
             assert "compiling" not in shown.getvalue(), "not for what is over at once"
         monkeypatch.setattr(progress, "PATIENCE_SECONDS", -1.0)

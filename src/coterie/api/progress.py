@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -27,7 +28,7 @@ Show = Callable[[Callable[[float], Text], float], None]
 def shows_lines(wanted: bool | None) -> bool:
     """Whether lines are shown; `wanted=None` means: if there is a terminal."""
     if wanted is None:
-        return bool(Console(stderr=True).is_terminal)
+        return sys.stderr is not None and sys.stderr.isatty()
     return bool(wanted)
 
 

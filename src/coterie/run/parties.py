@@ -42,7 +42,7 @@ from coterie.numerics.threads import spread
 from coterie.problems.problem import AnyProblem
 from coterie.run.agent import AgentForm, numbers_held, with_data
 from coterie.run.bill import Bill
-from coterie.run.certificate import Point
+from coterie.run.certificate import Participant, Point
 from coterie.run.checkpoint import Checkpoint
 from coterie.run.collectives import Protocol
 from coterie.run.disclosure import SPLITS, Undeclared, declared_by
@@ -114,10 +114,10 @@ class Rounds:
     """The rounds of one fit: set-up, starting points and name."""
 
     setup: Setup
-    others: tuple[str | None, ...]
-    """Digests of all other inputs that decide the rounds: the data, and the starting points of
-    agents.
-    """
+    participants: Sequence[Participant]
+    """The parties with the digests of their tables."""
+    origin: str | None = None
+    """The digest of the model with which a warm start begins."""
     warm: Sequence[Point] | None = None
     """Starting points of a warm start, one for each agent."""
     sent: dict[str, Any] | None = None
@@ -131,8 +131,9 @@ class Rounds:
 
     def identity(self, *more: str) -> str:
         """Return the text that identifies a checkpoint of these rounds."""
+        digests = [participant.digest for participant in self.participants]
         named = filter(None, (*more, self.called))
-        return self.setup.identity(*self.others, *named)
+        return self.setup.identity(self.origin, *digests, *named)
 
 
 class Parties(ABC):

@@ -150,8 +150,7 @@ def fit(
     if before is not None:
         origin = before.certificate.model_digest
         warm = _points(before, ready, agents)
-    digests = [participant.digest for participant in ready.participants]
-    rounds = Rounds(setup, (origin, *digests), warm, ready.sent, called, title)
+    rounds = Rounds(setup, ready.participants, origin, warm, ready.sent, called, title)
     outcome = parties.run_rounds(agents, rounds)
     model = _model(ready, setup, agents, outcome)
     for agent in agents:
@@ -306,6 +305,8 @@ def _same_data(
     same_loss = then.get("loss") == now.get("loss")
     if not same_loss or then["intercept"] != now["intercept"]:
         return False
+    if before.participants is participants:
+        return True
     digests_then = [participant.digest for participant in before.participants]
     digests_now = [participant.digest for participant in participants]
     return digests_then == digests_now

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from coterie.data.archives import read_bytes, readable, write_atomically
+from coterie.data.pending import PendingDigest, pending_digests
 from coterie.errors import CorruptFile
 from coterie.numerics.arrays import FloatArray, digest
 from coterie.numerics.threads import spread
@@ -50,14 +51,48 @@ NUMBERS = (
 """The numbers of a certificate, as files list them and parties sign them."""
 
 
-@dataclass(frozen=True)
 class Participant:
     """A party, the size of its table, and the table's digest."""
 
-    name: str
-    rows: int
-    columns: int
-    digest: str
+    def __init__(self, name: str, rows: int, columns: int, digest: str | PendingDigest):
+        """`digest`: SHA-256 of the table's numbers, or its computation when it is first read."""
+        self.name = name
+        self.rows = rows
+        self.columns = columns
+        self._digest = digest
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the table's numbers. Refused if a small table has changed since the fit."""
+        if not isinstance(self._digest, str):
+            self._digest = self._digest.value()
+        return self._digest
+
+    def called(self, name: str) -> Participant:
+        """The same participant with another name."""
+        return Participant(name, self.rows, self.columns, self._digest)
+
+    def listed(self) -> dict[str, Any]:
+        """The participant as files list it and parties sign it."""
+        return {
+            "name": self.name,
+            "rows": self.rows,
+            "columns": self.columns,
+            "digest": self.digest,
+        }
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Participant) and self.listed() == other.listed()
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.rows, self.columns))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Participant, tuple(self.listed().values())
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={value!r}" for name, value in self.listed().items())
+        return f"Participant({values})"
 
 
 @dataclass(frozen=True)
@@ -146,7 +181,7 @@ class Certificate:
         """
         content = {name: getattr(self, name) for name in NUMBERS}
         content["certificate"] = KIND
-        content["participants"] = [vars(participant) for participant in self.participants]
+        content["participants"] = [participant.listed() for participant in self.participants]
         content["settings"] = self.settings
         return _canonical(content).encode()
 
@@ -164,7 +199,7 @@ class Certificate:
             "version": self.version,
             "proves": self.proves,
             **{name: getattr(self, name) for name in NUMBERS},
-            "participants": [vars(participant) for participant in self.participants],
+            "participants": [participant.listed() for participant in self.participants],
             "settings": self.settings,
             "digests": {
                 "data": self.data_digest,
@@ -270,15 +305,21 @@ def _decode(coded: Mapping[str, Any]) -> FloatArray:
 
 
 def participants(agents: Sequence[SiteForm]) -> tuple[Participant, ...]:
-    """The parties with these tables, and the digests of the tables."""
+    """The parties with these tables, and the digests of the tables; those of small tables wait."""
+    tables = [agent.data for agent in agents]
+    digests: Sequence[str | PendingDigest] | None = pending_digests(tables)
+    if digests is None:
+        digests = _digests(agents)
+    return tuple(
+        Participant(table.name, table.n, table.d, own)
+        for table, own in zip(tables, digests, strict=True)
+    )
+
+
+def _digests(agents: Sequence[SiteForm]) -> list[str]:
     rows = sum(agent.data.n for agent in agents)
 
     def hashed(agent: SiteForm) -> str:
         return agent.data.digest()
 
-    digests = spread(counting(hashed, "hashing", len(agents), rows), agents, numbers_held(agents))
-    found = []
-    for agent, own in zip(agents, digests, strict=True):
-        table = agent.data
-        found.append(Participant(table.name, table.n, table.d, own))
-    return tuple(found)
+    return spread(counting(hashed, "hashing", len(agents), rows), agents, numbers_held(agents))
