@@ -9,7 +9,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
@@ -233,29 +233,26 @@ class Distributed(CallbackSupport, BaseEstimator):
         labels: Sequence[npt.NDArray[Any]],
         offset: FloatArray | None = None,
     ) -> list[Result]:
-        """Split the rows over the agents by the parameters, and solve the problem once for each
-        entry of `labels`.
+        """Solve the problem once for each entry of `labels`. The parameters say how the data is
+        split over agents.
         """
-        settings = self._settings()
         names = getattr(self, "feature_names_in_", None)
         columns = None if names is None else tuple(map(str, names))
-        numbered = Table(X, np.arange(X.shape[0]), weights, columns=columns, offset=offset)
+        datasets = [Table(X, y, weights, columns=columns, offset=offset) for y in labels]
         most = X.shape[self.split == "features"]
         family = problem.kind
-        agents = family.data.agents(problem, numbered, self.agents)
-        tables = gather(
-            numbered, self.split, _at_most(agents, most, family.data.pieces), settings.seed
-        )
-        kind: Any = (
-            [(t.n, t.d) for t in tables],
-            [y.shape[1:] for y in labels],
-            len(getattr(self, "classes_", ())),
-        )
-        warm = self.warm_start and kind == getattr(self, "_kind", None)
-        previous = self._results if warm else [None] * len(labels)
-        datasets = [[t if t.y is None else replace(t, y=y[t.y]) for t in tables] for y in labels]
-        results = self._solve_each(problem, datasets, settings.but(agents=None), previous)
-        self._kind = kind
+        agents = family.data.agents(problem, datasets[0], self.agents)
+        settings = self._settings().but(agents=_at_most(agents, most, family.data.pieces))
+        known: Any = [y.shape[1:] for y in labels], len(getattr(self, "classes_", ()))
+        previous: Sequence[Result | None] = [None] * len(labels)
+        if self.warm_start:
+            tables = gather(datasets[0], self.split, settings.placement.agents, settings.seed)
+            sizes = [(table.n, table.d) for table in tables]
+            if (sizes, known) == getattr(self, "_kind", None):
+                previous = self._results
+        results = self._solve_each(problem, datasets, settings, previous)
+        parties = results[0].certificate.participants
+        self._kind: Any = [(party.rows, party.columns) for party in parties], known
         return results
 
     def _solve_rows(self, problem: Problem, rows: Rows) -> Result:
