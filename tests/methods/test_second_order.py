@@ -25,6 +25,7 @@ from coterie.methods.second_order import linear as linear_newton
 from coterie.methods.second_order import quadratic, sampled_rows
 from coterie.methods.second_order.central_path import RowBounds, Samples
 from coterie.networks import network, star
+from coterie.numerics import local_loss
 from coterie.numerics.arrays import CentredDesign, Design
 from coterie.numerics.kernels import barrier
 from coterie.numerics.losses import LOSSES, loss
@@ -976,6 +977,7 @@ def test_single_precision_costs_no_rounds(twins, monkeypatch):
         return result.rounds
 
     monkeypatch.setattr(moments, "second_moment", noted)
+    monkeypatch.setattr(local_loss, "LEAST", 10**9)  # a batch multiplies out all agents at once
     few = rounds()
     assert precisions[:4] == [True] * 4  # in the first round nothing is known of H
     assert precisions[4:] == [not twins] * 4 * (few - 1)
@@ -997,6 +999,7 @@ def test_long_steps_need_only_some_rows(penalty, monkeypatch, tmp_path):
         return second_moment(design, scale, *more, **how)
 
     monkeypatch.setattr(moments, "second_moment", counted)
+    monkeypatch.setattr(local_loss, "LEAST", 10**9)  # a batch multiplies out all agents at once
     monkeypatch.setattr(sampled_rows, "TUNING", replace(sampled_rows.TUNING, sampled_from=n * d))
     problem, run = (
         co.Problem("logistic", penalty, 1e-3, intercept=True),

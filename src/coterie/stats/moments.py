@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from coterie.numerics.arrays import (
     is_tensor,
 )
 from coterie.numerics.kernels import tensors
-from coterie.numerics.kernels.gram import add_gram
+from coterie.numerics.kernels.gram import add_gram, add_grams
 from coterie.numerics.kernels.second_moment import (
     add_dense_moment,
     add_dense_moments,
@@ -74,6 +74,9 @@ def second_moment(
         Whether single precision is enough: dense rows are then multiplied out in half the time.
     """
     n, width = design.shape
+    is_whole = type(design.X) is np.ndarray and type(design) is Design and not design.intercept
+    if weights is None and columns is None and is_whole:
+        return _dense_moment(design.X, None, None, None, single)
     chosen = np.arange(width) if columns is None else columns
     scale = weights
     if weights is not None:
@@ -356,14 +359,9 @@ def blas_message(design: Design, weights: FloatArray | None, border: FloatArray)
     """A message: the upper triangle of `second_moment`, by BLAS for any number of rows, and then
     more numbers. For a batch, one row for each agent.
     """
-    if not isinstance(design, BatchDesign):
-        return packed(second_moment(design, weights), border)
-    width = design.shape[1]
-    messages = np.empty((len(border), width * (width + 1) // 2 + width))
-    for k, more in enumerate(border):
-        own = None if weights is None else weights[k]
-        messages[k] = packed(second_moment(design.member(k), own), more)
-    return messages
+    if isinstance(design, BatchDesign):
+        return _blas_messages(design, weights, False, border)
+    return packed(second_moment(design, weights), border)
 
 
 def _is_few(design: Design, weights: FloatArray, thin: bool) -> bool:
@@ -387,18 +385,75 @@ def _moment_messages(
     design: BatchDesign, weights: FloatArray, single: bool, thin: bool, *more: FloatArray
 ) -> FloatArray:
     """The messages of all agents of a batch."""
-    width = design.shape[1]
     if not _is_few(design, weights, thin):
+        if not thin:
+            return _blas_messages(design, weights, single, *more)
         messages = []
         for k, (own_weights, *own_more) in enumerate(zip(weights, *more, strict=True)):
             own = design.member(k)
-            messages.append(moment_message(own, own_weights, single, *own_more, thin=thin))
+            messages.append(moment_message(own, own_weights, single, *own_more, thin=True))
         return np.array(messages)
+    width = design.shape[1]
     centre, unit = _centre_and_unit(design.base)
     triangles = np.zeros((len(weights), width * (width + 1) // 2))
     add: Any = add_dense_moments
     add(design.stack, centre, NOISE, unit, design.intercept, weights, triangles)
     return np.concatenate([triangles, *more], axis=1)
+
+
+def _blas_messages(
+    design: BatchDesign, weights: FloatArray | None, single: bool, *more: FloatArray
+) -> FloatArray:
+    """The messages of all agents of a batch, with the bits of `second_moment`."""
+    width = design.shape[1]
+    if single or (weights is not None and not (weights > 0).all()):
+        moments = _moments_one_by_one(design, weights, single)
+    else:
+        moments = _moments_of_batch(design, weights)
+    rows, columns = _triangle(width)
+    return np.concatenate([moments[:, rows, columns], *more], axis=1)
+
+
+def _moments_one_by_one(
+    design: BatchDesign, weights: FloatArray | None, single: bool
+) -> FloatArray:
+    """The upper triangle of each agent's second moment; rows may have any weight."""
+    found = []
+    for k in range(len(design.stack)):
+        own = None
+        if weights is not None:
+            own = weights[k]
+        found.append(second_moment(design.member(k), own, single=single))
+    return np.array(found)
+
+
+def _moments_of_batch(design: BatchDesign, weights: FloatArray | None) -> FloatArray:
+    """The upper triangle of each agent's second moment; all rows have positive weights."""
+    rows = design.stack
+    count, n, d = rows.shape
+    if isinstance(design.base, CentredDesign):
+        centre = design.base.centre
+        rows = rows - centre
+        rows[np.abs(rows) <= NOISE * np.abs(centre)] = 0.0
+    if weights is not None:
+        rows = rows * np.sqrt(weights)[:, :, None]
+    width = design.shape[1]
+    moments = np.zeros((count, width, width))
+    with np.errstate(over="ignore", invalid="ignore"):
+        add_grams(rows, moments)
+    if design.intercept:
+        if weights is None:
+            weights = np.ones((count, n))
+        _, unit = _centre_and_unit(design.base)
+        moments[:, :d, d] = unit * design.adjoint(weights)[:, :d]
+        moments[:, d, d] = unit**2 * weights.sum(axis=1)
+    return moments
+
+
+@lru_cache(maxsize=16)
+def _triangle(width: int) -> tuple[Places, Places]:
+    """The rows and the columns of an upper triangle, row by row."""
+    return np.triu_indices(width)
 
 
 def packed(moment: FloatArray, *more: FloatArray) -> FloatArray:

@@ -49,6 +49,26 @@ def add_gram(A: FloatArray, factor: float, total: FloatArray) -> None:
     )
 
 
+def add_grams(stack: FloatArray, totals: FloatArray) -> None:
+    """Add AᵀA of each matrix of a stack in double precision to the upper triangle of the first
+    columns of its total, with the bits of `add_gram`.
+    """
+    count, n, d = stack.shape
+    size = stack.itemsize
+    columns = ctypes.byref(ctypes.c_int(d))
+    rows = ctypes.byref(ctypes.c_int(n))
+    stride = ctypes.byref(ctypes.c_int(stack.strides[1] // size))
+    width = ctypes.byref(ctypes.c_int(totals.strides[1] // size))
+    one = ctypes.byref(ctypes.c_double(1.0))
+    multiply = _syrk(size)
+    source = stack.ctypes.data
+    target = totals.ctypes.data
+    for _ in range(count):
+        multiply(b"L", b"N", columns, rows, one, source, stride, one, target, width)
+        source += stack.strides[0]
+        target += totals.strides[0]
+
+
 @lru_cache(maxsize=2)
 def _syrk(size: int) -> Any:
     """BLAS's routine for floating-point numbers of `size` bytes. A call does not make other threads
