@@ -8,6 +8,7 @@ import pytest
 import coterie as co
 from coterie.methods.second_order import careful
 from coterie.methods.second_order.quadratic import solver
+from coterie.run import method_choice
 from coterie.run.certificate.bound import Bound
 from coterie.run.stopping import limited_by_rounding
 from tests.methods.automatic_problems import KINDS, case, solve
@@ -327,3 +328,42 @@ def test_all_parties_send_one_precision_wherever_their_columns_are(method):
         progress=False,
     )
     assert result.rounds > 0
+
+
+def test_costs_are_compared_once_for_identical_problems(monkeypatch):
+    monkeypatch.setattr(method_choice, "_remembered", {})
+    compared, liked = [], method_choice.MethodChoice.liked
+    monkeypatch.setattr(
+        method_choice.MethodChoice, "liked", lambda self: compared.append(1) or liked(self)
+    )
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((60, 3)), rng.standard_normal(60)
+
+    def fit(strength=0.1, rows=60, **run):
+        problem = co.Problem("squared", "l2", strength)
+        result = co.solve(problem, (X[:rows], y[:rows]), agents=3, progress=False, **run)
+        return result.explanation, len(compared)
+
+    first = fit()
+    assert first[1] == 1
+    assert fit() == first, "another problem that is equal, of the same size"
+    others = [
+        {"strength": 0.2},
+        {"rows": 57},
+        {"secure_sums": True},
+        {"link": (0.02, 1e8)},
+        {"network": "ring"},
+        {"acceleration": "none"},
+    ]
+    for count, other in enumerate(others, start=2):
+        assert fit(**other)[1] == count
+    assert fit(method="newton")[1] == 7, "nothing is compared for a method with a name"
+
+
+def test_few_problems_are_remembered(monkeypatch):
+    monkeypatch.setattr(method_choice, "_remembered", {})
+    monkeypatch.setattr(method_choice, "REMEMBERED", 3)
+    X, y = np.eye(4), np.arange(4.0)
+    for strength in (0.1, 0.2, 0.3, 0.4):
+        co.solve(co.Problem("squared", "l2", strength), (X, y), agents=2, progress=False)
+    assert len(method_choice._remembered) == 1

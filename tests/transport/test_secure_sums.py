@@ -20,6 +20,7 @@ from coterie.errors import InvalidData, InvalidProblem, NumericalError, Protocol
 from coterie.methods import METHODS
 from coterie.networks import from_edges
 from coterie.numerics.losses import LOSSES
+from coterie.run import method_choice
 from coterie.study.party import read_own
 from coterie.study.proof import verify_together
 from coterie.study.study import load_party
@@ -349,6 +350,7 @@ def test_relay_is_refused_and_auto_does_not_choose_it(monkeypatch):
     problem = co.Problem("hinge", "l2", 0.1, intercept=False)
     with pytest.raises(InvalidProblem, match="one party sends at a time"):
         co.solve(problem, tables, method="relay", secure_sums=True)
+    monkeypatch.setattr(method_choice, "_remembered", {})
     monkeypatch.setattr(
         METHODS["relay"], "score", classmethod(lambda cls, *given: (1e9, "loudness"))
     )

@@ -600,8 +600,10 @@ def refuse_sizes(cards: Sequence[TableSummary], sizes: Sequence[Sizes], split: s
 
 def _of_one_width(rows: Sequence[FloatArray]) -> FloatArray:
     """These rows as a matrix; columns that an open-ended table leaves out are zero."""
-    width = max(len(row) for row in rows)
-    return np.array([np.pad(row, (0, width - len(row))) for row in rows])
+    matrix = np.zeros((len(rows), max(len(row) for row in rows)))
+    for place, row in enumerate(rows):
+        matrix[place, : len(row)] = row
+    return matrix
 
 
 def _summed(cards: Sequence[TableSummary], index: int, split: str) -> list[TableSummary]:

@@ -141,8 +141,8 @@ class Table:
     @property
     def row_values(self) -> dict[str, Any]:
         """The values of this table that belong to labels, by field."""
-        values = {field: getattr(self, field) for field in ROW_VALUES.values()}
-        return {field: value for field, value in values.items() if value is not None}
+        values = ((field, getattr(self, field)) for field in ROW_VALUES.values())
+        return {field: value for field, value in values if value is not None}
 
     def column_name(self, j: int) -> str:
         """The name of column j in errors: "column 'age'", or "column 3" without names."""

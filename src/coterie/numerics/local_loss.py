@@ -16,7 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from coterie.numerics.arrays import SUMMED_ROWS, CentredDesign, Design, FloatArray, host, is_tensor
+from coterie.numerics.arrays import (
+    SUMMED_ROWS,
+    CentredDesign,
+    Design,
+    FloatArray,
+    host,
+    is_tensor,
+    sealed,
+)
 from coterie.numerics.kernels.tensors import to_device_of
 from coterie.numerics.losses import Loss
 from coterie.numerics.losses.loss import Step
@@ -268,13 +276,21 @@ def stacked(parts: Sequence[FloatArray]) -> FloatArray:
     first = parts[0]
     if not first.flags.c_contiguous or any(part.base is not first.base for part in parts):
         return np.stack(parts)
-    start = first.ctypes.data
-    for k, part in enumerate(parts):
-        if part.strides != first.strides or part.ctypes.data != start + k * first.nbytes:
+    whole = first.base
+    if type(whole) is not np.ndarray or not whole.flags.c_contiguous:
+        return np.stack(parts)
+    start = _address(first)
+    for place, part in enumerate(parts):
+        follows = _address(part) == start + place * first.nbytes
+        if not follows or part.strides != first.strides:
             return np.stack(parts)
     shape = (len(parts), *first.shape)
-    strides = (first.nbytes, *first.strides)
-    return np.lib.stride_tricks.as_strided(first, shape, strides, writeable=False)
+    return sealed(np.ndarray(shape, first.dtype, whole, start - _address(whole)))
+
+
+def _address(x: FloatArray) -> int:
+    address: int = x.__array_interface__["data"][0]
+    return address
 
 
 def _is_exact(X: Any) -> bool:

@@ -25,6 +25,9 @@ from coterie.run.certificate import Bound, Point
 from coterie.run.collectives import IndexArray, Protocol
 from coterie.run.steps import Transport
 
+OF_AGENTS = tuple(entry.name for entry in fields(Agent))
+"""The names of the fields of an agent."""
+
 
 @dataclass(frozen=True)
 class BatchedAgent(Agent[AnyProblem]):
@@ -36,7 +39,7 @@ class BatchedAgent(Agent[AnyProblem]):
     @classmethod
     def of(cls, agents: Sequence[Agent[AnyProblem]], batch: Batch) -> BatchedAgent:
         """Return the batched agent of these agents, which are in the order of the batch."""
-        known = {field.name: getattr(agents[0], field.name) for field in fields(Agent)}
+        known = {name: getattr(agents[0], name) for name in OF_AGENTS}
         batch.scratch.setdefault("design", BatchDesign(batch.X, agents[0].design))
         known["scratch"] = batch.scratch
         if batch.weights is not None:
@@ -189,6 +192,17 @@ class Batches:
             for place, member in zip(places.tolist(), own, strict=True):
                 points[place] = member
         return proofs[0][0], points
+
+    def at_point(
+        self, function: Callable[[Agent[AnyProblem], Point], Point], point: Point
+    ) -> list[Point]:
+        """Compute the function of each agent at a point that all of them share."""
+        points: list[Any] = [None] * sum(map(len, self.places))
+        for agent, places in zip(self.agents, self.places, strict=True):
+            own = _points_of_members(function(agent, point), len(places))
+            for place, member in zip(places.tolist(), own, strict=True):
+                points[place] = member
+        return points
 
     def _all_gathered(self, states: Sequence[Any]) -> Sequence[Any]:
         if isinstance(states, States):

@@ -4,7 +4,7 @@ parties; and the method with which a run continues if it stalls.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Hashable
 from dataclasses import dataclass, fields, replace
 from typing import Any, NoReturn
 
@@ -25,6 +25,9 @@ Entries = dict[str, type[Method[Any, Any]]]
 """Methods by name."""
 Liked = dict[str, tuple[float, str]]
 """The methods that "auto" may choose, the best first, each with its score and the reason."""
+REMEMBERED = 256
+"""The most problems whose methods are remembered."""
+_remembered: dict[Hashable, Liked] = {}
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,32 @@ class MethodChoice:
 
     def candidates(self) -> Liked:
         """The methods that "auto" may choose; none if the caller names the method."""
-        return self.liked() if self.algorithm.method == AUTO else {}
+        if self.algorithm.method != AUTO:
+            return {}
+        key = self._key()
+        if key is None:
+            return self.liked()
+        found = _remembered.get(key)
+        if found is None:
+            if len(_remembered) >= REMEMBERED:
+                _remembered.clear()
+            found = _remembered[key] = self.liked()
+        return found
+
+    def _key(self) -> Hashable | None:
+        """What the methods that suit an ordinary problem follow from; None for any other problem.
+
+        Small fits of one problem after the other need not compare the costs of all methods again.
+        """
+        known = self.known
+        ordinary = known.graph.server and known.allowed is None and not known.sizes.on_gpu
+        if not ordinary or self.algorithm != Algorithm():
+            return None
+        try:
+            hash(self.problem)
+        except TypeError:  # a penalty with an array
+            return None
+        return self.problem, self.split, known.sizes, known.secure_sums, len(METHODS)
 
     def liked(self) -> Liked:
         """The methods that suit the problem and the parties."""
@@ -144,6 +172,8 @@ class MethodChoice:
                 f"{', '.join(options)}: give the parameters to the Method itself, e.g. "
                 "replace(method, ...)."
             )
+        if not options:
+            return
         parameters: list[str] = []
         if isinstance(name, str):
             parameters = [field.name for field in fields(METHODS[name])]
@@ -159,23 +189,26 @@ class MethodChoice:
         with secure sums, if sums are secure.
         """
         problem, split = self.problem, self.split
-        others = ", ".join(self._fitting()) or "none yet"
         if chosen.split != split:
             raise InvalidProblem(
                 f"method {chosen.name!r} needs data split by {chosen.split}, but it is split by "
-                f"{split}. For {split}: {others}."
+                f"{split}. For {split}: {self._others()}."
             )
         if chosen.family != problem.kind.name:
             raise InvalidProblem(
                 f"method {chosen.name!r} learns {chosen.family} models, but "
                 f"{problem.kind.report.words(problem)} asks for a {problem.kind.name} one. For it: "
-                f"{others}."
+                f"{self._others()}."
             )
         if self.known.secure_sums and chosen.one_sender:
             raise InvalidProblem(
                 f"in {chosen.name!r} one party sends at a time, so that a secure sum would be "
                 "that party's message. Use another method, or leave secure sums out."
             )
+
+    def _others(self) -> str:
+        """The names of the methods that fit."""
+        return ", ".join(self._fitting()) or "none yet"
 
     def rescue(self, chosen: Method[Any, Any], steps: Steps, liked: Liked) -> Auto | None:
         """The method with which a run that stalls continues, if "auto" chose and one fits."""
@@ -240,4 +273,6 @@ class MethodChoice:
         wants_acceleration = algorithm.acceleration not in ("auto", "none")
         if wants_acceleration and entry.coordinates is Method.coordinates:
             return False
+        if not algorithm.options:
+            return True
         return algorithm.options.keys() <= {field.name for field in fields(entry)}

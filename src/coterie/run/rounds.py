@@ -375,6 +375,8 @@ class RunLoop:
             return None
         self.certify()
         status = self.verdict()
+        if status is None or self.checkpoint is not None:
+            self._look_again()
         failed = self.is_hopeless() if status is None else not status.success
         if failed and self.rescued():
             status = None
@@ -518,7 +520,6 @@ class RunLoop:
             Record(self.t, seconds, self.bill.total.bits, bound.primal, bound.dual, bound.gap)
         )
         self.certified_at, self.expected = self.t, self._expected_gap()
-        self._look_again()
         self.enough = self.control.watch(self.t, self.history[-1]) is True
         if self.control.keep is not None:
             self.control.keep(self.outcome(Status.PARTY_LOST))
@@ -629,7 +630,7 @@ class RunLoop:
         points = self.best.points
         members = zip(self.agents, points, strict=True)
         if not all(is_as_people_know_it(agent, point) for agent, point in members):
-            points = self._at_data(as_people_know_it, points)
+            points = self._as_people_know_them(points)
         members = zip(self.agents, points, strict=True)
         points = [_with_own_dual(agent, point) for agent, point in members]
         warnings = self.warnings
@@ -646,6 +647,13 @@ class RunLoop:
             warnings,
             rescue=self.rescue,
         )
+
+    def _as_people_know_them(self, points: Sequence[Point]) -> list[Point]:
+        first = points[0]
+        shared = self.agents[0].split == "samples" and all(point is first for point in points)
+        if self.batches is not None and shared:
+            return self.batches.at_point(as_people_know_it, first)
+        return self._at_data(as_people_know_it, points)
 
     def _reachable(self, bound: Bound) -> str:
         """The warning of a run that rounding keeps above its tolerance."""
