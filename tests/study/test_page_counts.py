@@ -7,14 +7,21 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
+import numpy as np
 import pytest
 
+import coterie as co
+from coterie.problems.low_rank import proof
+from coterie.problems.personal.proof import PersonalProof
+from coterie.run.collectives import observed
+from coterie.run.disclosure import name_of
 from coterie.study.description import describe_together
+from coterie.study.disclosure import disclosure
 from coterie.study.dry_run import FACTOR
-from coterie.study.party import fit_together
+from coterie.study.party import fit_together, read_own
 from coterie.study.policy import FOLDER, RECORD
 from coterie.study.scores import evaluate_together
-from coterie.study.study import load_party
+from coterie.study.study import load_party, load_study
 from tests.harness.operations import CELLS, Among, ask
 from tests.harness.parties import NAMES, data, together, write_data, write_study
 from tests.harness.wire import Wire
@@ -27,10 +34,11 @@ times those of the dry run, and what it spares for values of other parties.
 """
 ROUNDS = 12
 """The same of a fit, for each round that it may take and does not."""
-UNCOUNTED = ("low-rank", "personal")
-"""Kinds with a fit whose page cannot count it: the search for intercepts has no fixed length, and
-messages to neighbours depend on which party wakes up when.
+UNCOUNTED = ("personal",)
+"""Kinds with a fit whose page cannot count it: how many messages go to neighbours depends on which
+party wakes up when.
 """
+REASON = "No total is stated: "
 
 
 COUNTED = "policy.minimum-rows = 0\npolicy.minimum-count = 1\npolicy.budget = 1e6"
@@ -100,6 +108,96 @@ def test_no_party_sends_more_than_its_page_says(cell, tmp_path):
         fits = what in ("fit", "verify")
         most = ROUNDS * 22 if fits else SPARED
         assert allowed <= most * max(numbers, 1), f"{what}: {allowed:g} for {numbers:g} numbers"
+
+
+@pytest.mark.parametrize("method", ["naive-dfw", "sva", "dfw-trace"])
+def test_the_search_for_intercepts_is_counted_for_every_method_of_matrices(method, tmp_path):
+    wire, pages = Wire(), Pages()
+    place = Among(tmp_path, pages)
+    folder = place.study("low-rank", method=method)
+    with wire.recorded():
+        place.run(folder)
+    for key, numbers in sent_by(wire).items():
+        assert 0 < numbers <= pages.allowed[key]
+
+
+def page_of(folder, party):
+    """The page of a fit, without a budget."""
+    own, study = load_party(folder / party / "party.toml")
+    return disclosure(study, party, read_own(own, study), "fit")
+
+
+def reasons(page):
+    """The sentences that say why a page states no total."""
+    assert AMOUNT.search(page) is None
+    assert "In all to fit" not in page
+    return [line.removeprefix(REASON) for line in page.splitlines() if line.startswith(REASON)]
+
+
+def test_a_page_of_models_of_users_says_why_it_states_no_total(tmp_path):
+    folder = Among(tmp_path).study("personal")
+    (reason,) = reasons(page_of(folder, "ann"))
+    assert reason == (
+        "how often you wake up, and send your model, depends on the time that messages take."
+    )
+
+
+def test_a_page_of_auto_with_split_columns_says_why_it_states_no_total(tmp_path):
+    folder = Among(tmp_path).study("columns")
+    file = folder / "study.toml"
+    chosen = file.read_text()
+    assert AMOUNT.search(page_of(folder, "ann")), "lbfgs is counted"
+    file.write_text(chosen.replace('method = "lbfgs"\n', ""))
+    (reason,) = reasons(page_of(folder, "ann"))
+    assert reason.startswith("`blocks` sends numbers for each column of all parties")
+
+
+@pytest.mark.parametrize("kind", ["model", "robust", "clustered"])
+def test_a_page_of_clustered_errors_says_why_it_states_no_total(kind, tmp_path):
+    write_study(
+        tmp_path, NAMES, {"loss": "squared", "penalty": "none"}, split="samples", inference=kind
+    )
+    study = load_study(tmp_path / "study.toml")
+    page = disclosure(study, "ada", data("samples")[0], "fit")
+    if kind != "clustered":
+        assert AMOUNT.search(page)
+        assert REASON not in page
+        return
+    (reason,) = reasons(page)
+    assert reason.startswith("for each cluster at several parties you send one number per coef")
+
+
+def test_a_certificate_of_models_of_users_sends_no_more_than_its_page_says(tmp_path):
+    place, wire = Among(tmp_path), Wire()
+    with wire.recorded():
+        ask("fit", "personal", place)
+    page = page_of(tmp_path / "study 0", "ann")
+    section = page.partition("Sent for every certificate:")[2]
+    found = re.search(r"At most: ([\d,]+) messages, ([\d,]+) numbers", section).groups()
+    most = [int(number.replace(",", "")) for number in found]
+    name = name_of(PersonalProof.certify)
+    sent = [one.sent[name] for one in wire.conversations if name in one.sent]
+    assert len(sent) > 3
+    assert all(messages <= most[0] and numbers <= most[1] for messages, numbers in sent)
+
+
+@pytest.mark.parametrize(("d", "m"), [(3, 7), (7, 3), (40, 30)])
+def test_a_proof_in_blocks_sends_no_more_than_it_declares(d, m, monkeypatch):
+    monkeypatch.setattr(proof, "EXACT_SIZE", 1)
+    random = np.random.default_rng(1)
+    table = co.Table(random.standard_normal((60, d)), random.standard_normal((60, m)))
+    problem = co.Problem("squared", "traceball", radius=2.0 * d)
+    sizes = []
+    split = proof._in_blocks
+
+    def counted(agent, at):
+        return observed(split(agent, at), lambda message: sizes.append(message.x.size))
+
+    monkeypatch.setattr(proof, "_in_blocks", counted)
+    co.solve(problem, [table], max_rounds=4, progress=False)
+    per_proof = [sum(sizes[k : k + 3]) for k in range(0, len(sizes), 3)]
+    assert per_proof
+    assert max(per_proof) <= proof._numbers_in_blocks(d, m)
 
 
 def test_a_page_states_the_counts_of_a_dry_run(tmp_path):

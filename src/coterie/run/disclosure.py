@@ -157,6 +157,10 @@ class Disclosure:
     """Of a method: the largest counts before the first round."""
     spare: Spare | None = field(default=None, repr=False, compare=False)
     """Of what depends on the data: numbers for values that only other parties have."""
+    unbounded: str = field(default="", repr=False, compare=False)
+    """Why no page can state a largest number of numbers, as a sentence without its end; empty if
+    one can.
+    """
 
     def holds(self, case: Case) -> bool:
         """Whether it is sent in that case."""
@@ -172,6 +176,7 @@ def discloses(
     applies: Callable[[Case], bool] = always,
     most: Most | None = None,
     spare: Spare | None = None,
+    unbounded: str = "",
 ) -> Callable[[F], F]:
     """Declare what a query or a protocol sends. Several declarations of one function add up.
 
@@ -193,9 +198,18 @@ def discloses(
     spare : callable, optional
         Where the counts depend on the data: the numbers that a page adds to those of a dry run, for
         values that only other parties have.
+    unbounded : str, default=""
+        Why no page can state a largest number of numbers, as a sentence without its end.
     """
     declaration = Disclosure(
-        sent, learned, secure, splits=tuple(splits), applies=applies, most=most, spare=spare
+        sent,
+        learned,
+        secure,
+        splits=tuple(splits),
+        applies=applies,
+        most=most,
+        spare=spare,
+        unbounded=unbounded,
     )
 
     def declared(function: F) -> F:
@@ -420,6 +434,8 @@ SCORES_AT_THE_LABELS = (
     "the label party: the scores of all rows. A party on the way: the sum of the scores over each "
     "branch below it"
 )
+WOKEN = "how often you wake up, and send your model, depends on the time that messages take"
+"""Why methods of agents that wake up at their own times have no largest number of numbers."""
 LABELS_FIRST = "ALL LABELS AND WEIGHTS, once, to all parties; then"
 WEIGHTED_ROWS = Disclosure(
     sent="a weighted sum of your rows, one number per column, as part of a sum",

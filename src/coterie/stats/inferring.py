@@ -163,6 +163,10 @@ def sums_for_robust(
     _LEARNED,
     TOTALS,
     splits=("samples",),
+    unbounded=(
+        "for each cluster at several parties you send one number per coefficient, and these "
+        "clusters are counted when the parties meet"
+    ),
 )
 @discloses(
     'with fewer than 30 clusters, each at one party, or correction = "CR2": for each coefficient '

@@ -155,6 +155,12 @@ class Section:
         counts = self._declared(known)
         return None if counts is None else float(self.times * counts[1])
 
+    def unbounded(self, known: Known) -> list[str]:
+        """Return the declared reasons why its numbers have no largest number."""
+        if self.most(known) is not None:
+            return []
+        return [one.unbounded for one in applying(self.protocols, known.case) if one.unbounded]
+
     def _estimate(self, known: Known) -> Estimate | None:
         found = [known.estimates[one] for one in self.protocols if one in known.estimates]
         return found[0] if found else None
@@ -191,6 +197,14 @@ class Rounds(Section):
         if before is None or len(longest) < len(rounds):
             return None
         return float(before[1] + self.max_rounds * max(longest))
+
+    def unbounded(self, known: Known) -> list[str]:
+        reasons = []
+        for method in self.methods:
+            counts = OfMethod.of(method.disclosure, known.case)
+            if counts.before is None or counts.longest_round is None:
+                reasons.append(method.disclosure.unbounded)
+        return [reason for reason in reasons if reason]
 
 
 def sends_sums(function: Callable[..., Any]) -> bool:
@@ -429,14 +443,25 @@ def disclosure(
 def _of_operation(study: Study, operation: str, known: Known) -> list[str]:
     lines = [line for section in sections(study, operation) for line in section.text(known)]
     most = numbers_on_page(study, operation, known)
-    if not lines or most is None:
-        return lines
+    if not lines:
+        return []
+    if most is None:
+        return [*lines, *_without_total(study, operation, known)]
     counted = f"In all to {operation}, in sums and rounds: at most {most:,.0f} numbers"
     if known.columns is not None:
         counted += f", for {known.columns:,} columns after the preparation"
     if operation == "fit" and needs_classes(study.make_problem()):
-        counted += f", for {known.case.outputs:,} classes"
+        counted += f", for {len(known.case.problem.loss.classes):,} classes"
     return [*lines, "", f"{counted}."]
+
+
+def _without_total(study: Study, operation: str, known: Known) -> list[str]:
+    """Write why the page states no total; no line if no declaration has a reason."""
+    reasons = [
+        reason for section in sections(study, operation) for reason in section.unbounded(known)
+    ]
+    found = [f"No total is stated: {reason}." for reason in dict.fromkeys(reasons)]
+    return ["", *found] if found else []
 
 
 def numbers_on_page(study: Study, operation: str, known: Known) -> float | None:

@@ -112,6 +112,10 @@ class Blocks(Lbfgs):
         secure="the same for the label party: columns go to it alone, and are no sums",
         most=lambda case: _most(case),
         before=lambda case: None,
+        unbounded=(
+            "`blocks` sends numbers for each column of all parties, and these columns are counted "
+            "when the parties meet"
+        ),
         setup="each party's number of hops to the label party; a public key of the label party",
     )
     discloses_labels: ClassVar[bool] = False

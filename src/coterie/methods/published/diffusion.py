@@ -428,8 +428,11 @@ class PVRD2(_Stochastic):
     """
 
     name: ClassVar[str] = "pvrd2"
-    disclosure: ClassVar[Disclosure] = replace(_Family.disclosure, most=None)
-    """The length of its messages depends on the network."""
+    disclosure: ClassVar[Disclosure] = replace(
+        _Family.disclosure,
+        most=None,
+        unbounded="how often scores are mixed in a round depends on the network",
+    )
     summary: ClassVar[str] = "pipelined VRD²: exact, scores are mixed J times on their way"
 
     pipeline: int | Literal["auto"] = "auto"

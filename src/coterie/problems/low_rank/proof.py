@@ -64,10 +64,15 @@ from coterie.problems.problem import Problem
 from coterie.problems.proof import EPSILON, FEW, RADIUS, ROOM, SAFE
 from coterie.run.agent import Agent, SummaryStatistics
 from coterie.run.certificate.bound import Bound, Point
-from coterie.run.certificate.intercepts import EXACT, best_intercept, taken_apart
+from coterie.run.certificate.intercepts import (
+    EXACT,
+    best_intercept,
+    most_of_search,
+    taken_apart,
+)
 from coterie.run.certificate.introduction import FLOOR, SAME
 from coterie.run.collectives import Protocol, Sum
-from coterie.run.disclosure import TOTALS, Case, Protocols, discloses
+from coterie.run.disclosure import TOTALS, Case, Protocols, added, discloses
 
 EXACT_SIZE = 1 << 22
 """The most entries of W for which agents send the whole gradient for a proof."""
@@ -439,6 +444,7 @@ def _lost_of_entries(agent: Agent[Problem[Task]], at: MatrixPoint, loss: float, 
     ),
     TOTALS,
     applies=lambda case: case.intercept and case.problem.loss.kind != "numbers",
+    most=lambda case: added([most_of_search(case), (1, 2)]),
 )
 def _best(agent: Agent[Problem[Task]], at: MatrixPoint, beta: FloatArray) -> Protocol[Best]:
     """The best intercept for W, found from `beta`."""
@@ -503,6 +509,13 @@ def _own_gradient(agent: Agent[Problem[Task]], at: MatrixPoint) -> FloatArray:
     return np.append(host(gradient), [loss, *lost])
 
 
+def _numbers_in_blocks(d: int, m: int) -> int:
+    """The largest number of numbers of a proof in blocks, with W's rank as large as it can be."""
+    rank = min(d, m)
+    first = min(rank + EXTRA, m)
+    return first * d + rank * m + rank * (d + m) + 7
+
+
 def _is_small(case: Case) -> bool:
     entries: int = math.prod(case.matrix)
     return entries <= EXACT_SIZE
@@ -516,6 +529,7 @@ def _is_small(case: Case) -> bool:
     "a few combinations of weighted sums of your rows",
     TOTALS,
     applies=lambda case: not _is_small(case),
+    most=lambda case: (3, _numbers_in_blocks(*case.matrix)),
 )
 def _in_blocks(agent: Agent[Problem[Task]], at: MatrixPoint) -> Protocol[Found]:
     d = len(at.left)

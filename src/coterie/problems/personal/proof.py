@@ -31,7 +31,13 @@ from coterie.numerics.arrays import FloatArray
 from coterie.numerics.kernels.boosting import log_sum_gradient
 from coterie.numerics.kernels.hinge_block import hinge_block, mean_hinge
 from coterie.problems.parts.proof import Proof
-from coterie.problems.personal.problem import Personal, confidence, margins, pooled_gradient
+from coterie.problems.personal.problem import (
+    SHELVES,
+    Personal,
+    confidence,
+    margins,
+    pooled_gradient,
+)
 from coterie.problems.proof import EPSILON, FEW, SAFE
 from coterie.run.agent import Agent, SummaryStatistics
 from coterie.run.certificate.bound import Bound, Point
@@ -104,15 +110,19 @@ class PersonalProof(Proof[Personal]):
         "your model and your weights in the graph, to each neighbour",
         "how your rows are labelled, about as accurately as your model predicts them",
         applies=lambda case: not case.problem.pooled,
+        most=lambda case: (1, case.problem.predictor_count(case.columns) + 2 * case.parties),
     )
     @discloses(
-        "your loss and your gap, as part of a sum", applies=lambda case: not case.problem.pooled
+        "your loss and your gap, as part of a sum",
+        applies=lambda case: not case.problem.pooled,
+        most=lambda case: (1, 4),
     )
     @discloses(
         "the gradient of your loss and its value, as part of a sum",
         "a weighted sum of the predictions for your rows",
         TOTALS,
         applies=lambda case: case.problem.pooled,
+        most=lambda case: (3, SHELVES + case.problem.predictor_count(case.columns) + 3),
     )
     def certify(
         self, agent: Agent[Personal], point: Point, target: float = 0.0, radius: float | None = None

@@ -28,6 +28,7 @@ from coterie.problems.low_rank.tasks import Information, Task
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.collectives import Protocol, Sum
+from coterie.run.disclosure import NO_MESSAGES, Case, Counts
 
 STEPS = 60
 """Newton steps at most."""
@@ -37,6 +38,24 @@ NEAR, EXACT = 1e-20, 1e-26
 """The share of n (or of the loss of a quadratic) below which gᵀD⁻¹g ends the method, between rounds
 and for a proof.
 """
+
+
+def intercepts_of(case: Case) -> int:
+    """The number of intercepts that follow W: of every class, or of every row and column of the
+    matrix.
+    """
+    task = case.problem.loss
+    if not case.intercept or task.kind == "numbers":
+        return 0
+    return sum(case.matrix) if task.kind == "entries" else case.matrix[1]
+
+
+def most_of_search(case: Case) -> Counts:
+    """The largest counts of a search for the best intercepts: all steps, with all products."""
+    intercepts = intercepts_of(case)
+    if not intercepts:
+        return NO_MESSAGES
+    return STEPS * (1 + PRODUCTS), STEPS * (2 + PRODUCTS) * intercepts
 
 
 def information_of(agent: Agent[Problem[Task]], kind: str) -> Information:

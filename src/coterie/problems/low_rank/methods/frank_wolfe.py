@@ -59,11 +59,12 @@ from coterie.run.certificate.intercepts import (
     adjusted,
     as_array,
     information_of,
+    most_of_search,
     put_together,
     taken_apart,
 )
 from coterie.run.collectives import Protocol, Sum
-from coterie.run.disclosure import TOTALS, Case, Counts, Disclosure
+from coterie.run.disclosure import NO_MESSAGES, TOTALS, Case, Counts, Disclosure, added
 
 BEGINNINGS = ("random", "previous", "sva")
 
@@ -306,7 +307,7 @@ class NaiveDfw(FrankWolfe):
         sent="your gradient, one number per column and class, as part of a sum",
         learned="for each class a weighted sum of your rows",
         secure=TOTALS,
-        most=lambda case: _most(case, 1, math.prod(case.matrix)),
+        most=lambda case: _most(1, math.prod(case.matrix)),
         sometimes=lambda case: _search(case),
     )
 
@@ -330,7 +331,7 @@ class Sva(FrankWolfe):
         sent="the leading singular vectors of your gradient, as part of a sum",
         learned="the direction in which your rows pull most",
         secure=TOTALS,
-        most=lambda case: _most(case, 1, sum(case.matrix)),
+        most=lambda case: _most(1, sum(case.matrix)),
         sometimes=lambda case: _search(case),
     )
 
@@ -409,27 +410,26 @@ def radius(agent: Agent[Problem[Task]]) -> float:
     return radius_of(agent.problem.penalty)
 
 
-def _most(case: Case, collectives: int, numbers: int) -> Counts | None:
-    """The largest counts of a round, given those of its oracle. None with an intercept that follows
-    W: the number of its messages depends on the data.
-    """
-    if case.intercept and case.problem.loss.kind != "numbers":
-        return None
+def _most(collectives: int, numbers: int) -> Counts:
+    """The largest counts of a round, given those of its oracle."""
     return collectives + 1, numbers + 2
 
 
-def _search(case: Case) -> Counts:
-    """The largest counts of a line search, for losses that are not quadratic."""
-    if case.problem.loss.quadratic:
-        return 0, 0
-    return TUNING.newton_steps, 2 * TUNING.newton_steps
+def _search(case: Case) -> Counts | None:
+    """The largest counts of a line search, for losses that are not quadratic, and of a search for
+    the best intercepts.
+    """
+    line_search = NO_MESSAGES
+    if not case.problem.loss.quadratic:
+        line_search = TUNING.newton_steps, 2 * TUNING.newton_steps
+    return added([line_search, most_of_search(case)])
 
 
 def _most_of_products(case: Case) -> Counts | None:
     power = DfwTrace.power
     if not isinstance(power, int):
         return None
-    return _most(case, 2 * power, power * sum(case.matrix))
+    return _most(2 * power, power * sum(case.matrix))
 
 
 def power_iterations(power: Power, epoch: int, log_factor: float = 1.0) -> int:

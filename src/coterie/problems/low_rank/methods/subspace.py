@@ -60,7 +60,14 @@ from coterie.problems.low_rank.tasks.weighted import Weighted, Weights, weighing
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent, AgentForm
 from coterie.run.certificate import Point
-from coterie.run.certificate.intercepts import as_array, information_of, put_together, taken_apart
+from coterie.run.certificate.intercepts import (
+    as_array,
+    information_of,
+    intercepts_of,
+    most_of_search,
+    put_together,
+    taken_apart,
+)
 from coterie.run.collectives import Protocol, Sum
 from coterie.run.disclosure import TOTALS, Case, Counts, Disclosure
 
@@ -137,6 +144,7 @@ class DfwSubspace(Method[State, Problem[Task]]):
         learned="a few combinations of weighted sums of your rows in each round",
         secure=TOTALS,
         most=lambda case: _most(case),
+        sometimes=lambda case: most_of_search(case),
     )
     discloses_labels: ClassVar[bool] = False
 
@@ -395,16 +403,11 @@ class DfwSubspace(Method[State, Problem[Task]]):
 
 
 def _most(case: Case) -> Counts | None:
-    """The largest counts of a round, with U and V as wide as they can be.
-
-    None with an intercept that follows W: the number of its messages depends on the data.
-    """
+    """The largest counts of a round, with U and V as wide as they can be."""
     task = case.problem.loss
     power = DfwSubspace.power
     block = DfwSubspace.block
     if not isinstance(power, int):
-        return None
-    if case.intercept and task.kind != "numbers":
         return None
     d, m = case.matrix
     widest = max(DfwSubspace.space, min(d, m))
@@ -422,7 +425,7 @@ def _most(case: Case) -> Counts | None:
         inner_messages = 1 + DfwSubspace.inner
     powers = power * block * (d + m)
     enlarged = (p + a) * a + p * b + a * (q + b) + p * q
-    inside = inner_messages * ((p + a) * (q + b) + 1)
+    inside = inner_messages * ((p + a) * (q + b) + 1 + 2 * intercepts_of(case))
     messages = 2 + 2 * power + inner_messages
     return messages, placed + powers + enlarged + inside
 

@@ -57,7 +57,7 @@ from coterie.problems.personal.problem import Personal, confidence, curvature, m
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Ask, IndexArray, Protocol, Publication
-from coterie.run.disclosure import LABELS_OF_MODEL, NO_SUMS, Disclosure
+from coterie.run.disclosure import LABELS_OF_MODEL, NO_SUMS, WOKEN, Disclosure
 
 HEAD = 2
 """Number of entries before the model in a message: the degree and the weighted loss."""
@@ -138,6 +138,7 @@ class Dada(Method[State, Personal]):
             "chose"
         ),
         secure=NO_SUMS,
+        unbounded=WOKEN,
     )
     discloses_labels: ClassVar[bool] = False
 

@@ -39,7 +39,7 @@ from coterie.problems.personal.problem import Personal, confidence, margins
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Ask, Protocol, Publication
-from coterie.run.disclosure import LABELS_OF_MODEL, NO_SUMS, Disclosure
+from coterie.run.disclosure import LABELS_OF_MODEL, NO_SUMS, WOKEN, Disclosure
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,7 @@ class PersoLinear(Dada):
         ),
         learned=LABELS_OF_MODEL,
         secure=NO_SUMS,
+        unbounded=WOKEN,
     )
 
     @property
