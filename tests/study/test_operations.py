@@ -46,8 +46,20 @@ def test_it_is_the_same_at_workers(cell):
 @pytest.mark.rotates
 @pytest.mark.parametrize("cell", CELLS, ids=" of ".join)
 def test_it_is_the_same_between_organisations(cell, tmp_path):
-    found = ask(*cell, Among(tmp_path))
-    compare(found, in_one_process(*cell), cell, "organisations", exact=False)
+    found, expected = ask(*cell, Among(tmp_path)), in_one_process(*cell)
+    if cell == ("path", "columns"):
+        found = found | {"validation": without_digests(found, expected)}
+    compare(found, expected, cell, "organisations", exact=False)
+
+
+def without_digests(found, expected):
+    """The cost of a cross-validation without the digests that organisations compare after each sum
+    that has no masks: they are messages without numbers.
+    """
+    own, alone = found["validation"], expected["validation"]
+    assert own["messages"] > alone["messages"]
+    assert own["bits"] > alone["bits"]
+    return alone | {"scalars": own["scalars"]}
 
 
 def test_every_kind_of_problem_has_cells():

@@ -228,7 +228,8 @@ def test_a_run_ends_before_one_number_too_many_also_after_it_was_continued(tmp_p
     assert isinstance(ends[1].error, PartyLost)
     assert "bea's policy: with the next message it is 24" in str(ends[1].error)
     assert "more than the 2480 that its budget allows" in str(ends[1].error)
-    assert [str(ends[0].error), str(ends[2].error)] == ["refused by bea's policy"] * 2
+    told = 'bea left the run: "refused by bea\'s policy"'
+    assert [str(ends[0].error), str(ends[2].error)] == [told] * 2
 
 
 @pytest.mark.parametrize(

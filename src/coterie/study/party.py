@@ -236,7 +236,7 @@ def _settled(session: Session, answer: Answer, say: Say) -> Answer:
     # Its certificate holds: a party that leaves now takes it from nobody.
     kept, why = _before_signatures(answer, output)
     with contextlib.suppress(OSError):
-        _write(kept, output)
+        _write(_warned(kept, "unsigned: the other parties have not signed yet."), output)
     try:
         answer = answer.with_parts(session)
     except Restarted:
@@ -280,6 +280,11 @@ def _unsigned(answer: Answer, missing: str, why: str | None, say: Say) -> Answer
     if why is not None:
         note = f"{note} The earlier result stays: {why}. This run is in {answer.result.folder}."
     say(note)
+    return _warned(answer, note)
+
+
+def _warned(answer: Answer, note: str) -> Answer:
+    """The answer with another warning."""
     result = replace(answer.result, warnings=(*answer.result.warnings, note))
     return replace(answer, result=result)
 
