@@ -39,6 +39,7 @@ CASES = {
     }
     | {"graph_factor": 1.0}
     | {"schedule": "paper", "revisit": False, "cache": False},
+    "learned graph, few known": LEARNED | {"max_rounds": 45, "sample": 2, "known": 3},
     "perso-linear": GIVEN | {"method": "perso-linear", "max_rounds": 10},
     "perso-linear learned": LEARNED
     | {

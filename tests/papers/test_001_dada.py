@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
+from typing import ClassVar
 
 import cvxpy as cp
 import numpy as np
@@ -635,6 +636,73 @@ def test_new_users_become_rare_as_lemma_4_says(users, sample):
     error = new.std(axis=0) / np.sqrt(runs)
     assert np.abs(new.mean(axis=0) - expected).max() < 4.5 * error.max()
     assert expected[-1] < 0.6 * expected[0]
+
+
+class Watching(Dada):
+    """Dada that records whom users know, and whom they ask."""
+
+    name = "watching"
+    log: ClassVar[list[tuple[int, list[int], list[int]]]] = []
+
+    def graph_turn(self, agent, state, t):
+        turn = super().graph_turn(agent, state, t)
+        ask = next(turn)
+        self.log.append((agent.index, state.view.tolist(), list(map(int, ask.peers))))
+        try:
+            turn.send((yield ask))
+        except StopIteration as end:
+            return end.value
+
+
+def test_users_know_few_others_and_meet_all_of_them():
+    """Section 4.2: a peer sampling service. Views are small, change, and are of nobody's choice."""
+    users, known, sample = 40, 8, 2
+    Watching.log = []
+    method = Watching(known=known, sample=sample, revisit=False, alone=1, graph_rounds=60)
+    co.solve(
+        co.Personal(count=6, beta=2.0, mu=0.5),
+        users_data(users=users, rows=(3, 5)),
+        split="users",
+        method=method,
+        max_rounds=61,
+        progress=False,
+        tol=1e-9,
+    )
+    asked = np.zeros((users, users))
+    for who, view, peers in Watching.log:
+        assert len(view) == len(set(view)) == known
+        assert who not in view
+        assert set(peers) <= set(view)
+        assert len(peers) == sample
+        asked[who, peers] += 1
+    assert ((asked > 0).sum(axis=1) > 0.85 * (users - 1)).all()
+    popular = asked.sum(axis=0)
+    assert popular.max() < 2 * popular.mean()
+    assert popular.min() > 0.5 * popular.mean()
+
+
+def test_few_known_users_suffice_for_the_graph():
+    camps = np.arange(30) % 2
+    same = camps[:, None] == camps
+    shares = {}
+    for known in (None, 4):
+        result = co.solve(
+            co.Personal(count=12, beta=4.0, mu=0.5),
+            users_data(1, users=30, rows=(10, 20)),
+            split="users",
+            known=known,
+            sample=2,
+            alternations=1,
+            max_rounds=40,
+            progress=False,
+            tol=1e-9,
+        )
+        W = result.model.weights.toarray()
+        shares[known] = W[same].sum() / W.sum()
+    assert shares[None] > 0.9
+    assert shares[4] > shares[None] - 0.05
+    with pytest.raises(InvalidProblem, match="perso-linear has no peer sampling"):
+        learned(method="perso-linear", known=4)
 
 
 def test_models_may_begin_near_the_common_one_with_an_intercept_of_their_own(tmp_path):

@@ -77,10 +77,15 @@ class _Tuning(Tuning):
     common_steps: int = tuned(
         30, "Steps of the common model, on the rows of all users, before models are personal."
     )
+    passed_on: int = tuned(
+        3, "Users of its view that a user names in a note, where it knows only some of them."
+    )
     inner_steps: int = tuned(20, "Descent steps of a dense model in one wake-up.")
 
 
 TUNING = _Tuning()
+VIEWS = 0x13
+"""Number of the random stream for changes of views."""
 Phase = Literal["alone", "graph", "models"]
 Objective = tuple[FloatArray, float, float]
 """Parts of a user's objective: the linear term from its neighbours' models, the factor of its loss,
@@ -117,6 +122,10 @@ class State:
     """Number of successive graph steps of this phase without an improvement; `graph_stop`."""
     turn: int = -1
     """The phase of the graph of the last graph step."""
+    view: npt.NDArray[np.intp] | None = None
+    """The other users that this user knows; None: all."""
+    notes: int = 0
+    """Number of notes received, which determines what they replace in the view."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +171,11 @@ class Dada(Method[State, Personal]):
     """
     sample: int = 10
     """κ: number of users that a user asks in a graph step."""
+    known: int | None = None
+    """Number of other users that a user knows in addition to its neighbours: a peer sampling
+    service. Notes of graph steps name a few users, who replace others in the receiver's view.
+    None: a user knows all others.
+    """
     nearest: int | None = None
     """Largest number of neighbours: the most similar users stay (Remark 1). None: the minimum of h
     determines the number.
@@ -208,7 +222,7 @@ class Dada(Method[State, Personal]):
                 raise UnknownName(f"{name} of {self.name}", getattr(self, name), known)
         for name in ("local_steps", "sample"):
             whole_number(f"{self.name}: {name}", getattr(self, name))
-        for name in ("nearest", "alternations", "alone", "graph_rounds", "model_rounds"):
+        for name in ("known", "nearest", "alternations", "alone", "graph_rounds", "model_rounds"):
             if getattr(self, name) is not None:
                 whole_number(f"{self.name}: {name}", getattr(self, name))
         if self.graph_stop is not None and not 0 < as_number(self.graph_stop) < 1:
@@ -235,6 +249,11 @@ class Dada(Method[State, Personal]):
             raise InvalidProblem(
                 f"{self.name} needs a personal problem as it is, e.g. co.Personal(beta=10, mu=1)."
             )
+        if self.known is not None and problem.hinge:
+            raise InvalidProblem(
+                "perso-linear has no peer sampling: its users know all others. Leave known out, "
+                "or use method='dada'."
+            )
         if self.learn and self.likeness == "models" and problem.mu == 0:
             raise InvalidProblem(
                 "with mu=0 there is nothing to learn a graph from. Use method='local', or mu > 0."
@@ -249,7 +268,7 @@ class Dada(Method[State, Personal]):
         the settings in older files stay the same.
         """
         usual = {"graph_factor": None, "begin": "zeros", "alone": None, "graph_rounds": None}
-        usual |= {"model_rounds": None, "graph_stop": None}
+        usual |= {"known": None, "model_rounds": None, "graph_stop": None}
         return {
             name: x
             for name, x in super().settings().items()
@@ -332,7 +351,17 @@ class Dada(Method[State, Personal]):
         x[0] = sum(agent.ties)
         x[1] = confidence(agent) * log_sum(margins(agent), x[HEAD:])
         peers = np.array(agent.neighbours, np.intp)
-        return State(x, peers, np.array(agent.ties, float), np.empty(0, np.intp), np.empty(0))
+        weights = np.array(agent.ties, float)
+        none = np.empty(0, np.intp)
+        return State(x, peers, weights, none, np.empty(0), view=self._first_view(agent))
+
+    def _first_view(self, agent: Agent[Personal]) -> npt.NDArray[np.intp] | None:
+        """The users that a user knows at the start: a random choice."""
+        if not self.learn or self.known is None:
+            return None
+        size = min(self.known, agent.count - 1)
+        drawn = agent.random(0).choice(agent.count - 1, size, replace=False)
+        return np.sort(drawn + (drawn >= agent.index))
 
     def warmed(self, agent: Agent[Personal], state: State, point: Point) -> State:
         x = state.x.copy()
@@ -360,7 +389,19 @@ class Dada(Method[State, Personal]):
             changed = self._stepped(agent, state, alpha, objective)
         if self.learn:
             x[1] = confidence(agent) * log_sum(margins(agent), alpha)
-        return State(x, *kept, changed, None, together, place, move, state.still, state.turn)
+        return State(
+            x,
+            *kept,
+            changed,
+            None,
+            together,
+            place,
+            move,
+            state.still,
+            state.turn,
+            state.view,
+            state.notes,
+        )
 
     def _published_step(
         self, agent: Agent[Personal], alpha: FloatArray, objective: Objective, t: int
@@ -407,7 +448,11 @@ class Dada(Method[State, Personal]):
             return replace(state, changed=0, graph_messages=None, place=-1)
         random = agent.random(t)
         again = state.peers
-        drawn = self._sampled(random, agent.count, agent.index)
+        if state.view is None:
+            drawn = self._sampled(random, agent.count, agent.index)
+        else:
+            size = min(self.sample, state.view.size)
+            drawn = random.choice(state.view, size, replace=False)
         if again.size > TUNING.revisited:  # bounds the cost of a wake-up with many neighbours
             again = random.choice(again, TUNING.revisited, replace=False)
         if self.revisit:
@@ -435,6 +480,10 @@ class Dada(Method[State, Personal]):
         keys, values = with_entries(state.peers, state.weights, peers, w)
         x = state.x.copy()
         graph_messages = np.array([peers.astype(float), w, trials, (w > 0) & (now == 0)])
+        if state.view is not None:
+            size = min(TUNING.passed_on, state.view.size)
+            named = [random.choice(state.view, size, replace=False) for _ in peers]
+            graph_messages = np.concatenate([graph_messages, np.transpose(named)])
         still = 0
         if self.graph_stop is not None:
             rest = price, messages[:, 0] - now + delta, state.x[0] - now.sum() + delta, lam
@@ -507,6 +556,8 @@ class Dada(Method[State, Personal]):
     def receive(
         self, agent: Agent[Personal], state: State, sender: int, note: tuple[float, ...]
     ) -> State:
+        if state.view is not None:
+            state = self._with_view(agent, state, sender, note)
         received = state.received
         views = state.views
         if self.likeness == "trials":
@@ -540,7 +591,28 @@ class Dada(Method[State, Personal]):
             together=state.together,
             still=state.still,
             turn=state.turn,
+            view=state.view,
+            notes=state.notes,
         )
+
+    def _with_view(
+        self, agent: Agent[Personal], state: State, sender: int, note: tuple[float, ...]
+    ) -> State:
+        """The state that knows the sender and the users that it named. They replace others at
+        random.
+        """
+        assert state.view is not None
+        assert self.known is not None
+        first = 2 if self.likeness == "trials" else 1
+        random = np.random.default_rng([agent.seed, 1 + agent.index, state.notes, VIEWS])
+        view = set(state.view.tolist())
+        for user in (sender, *map(int, note[first:])):
+            if user in view or user == agent.index or not 0 <= user < agent.count:
+                continue
+            if len(view) >= self.known:
+                view.remove(sorted(view)[random.integers(len(view))])
+            view.add(user)
+        return replace(state, view=np.array(sorted(view), np.intp), notes=state.notes + 1)
 
     def publish(self, agent: Agent[Personal], state: State) -> Publication:
         sparse = agent.problem.norm == "l1"
@@ -555,10 +627,11 @@ class Dada(Method[State, Personal]):
                 step=step,
                 radius=agent.problem.beta,
             )
-        peers, weights, trials, new = state.graph_messages
+        peers, weights, trials, new, *named = state.graph_messages
         numbers = [weights]
         if self.likeness == "trials":
             numbers.append(trials)
+        numbers += named
         notes = {
             int(peer): tuple(note)
             for peer, note in zip(peers, np.transpose(numbers).tolist(), strict=True)
@@ -580,6 +653,8 @@ class Dada(Method[State, Personal]):
     def drawn(self, agent: Agent[Personal], who: int, t: int) -> IndexArray | None:
         if not self.learn or self.phase((t - 1) // agent.count + 1) != "graph":
             return np.empty(0, np.intp)
+        if self.known is not None:
+            return None
         return self._sampled(agent.random_of(who, t), agent.count, who)
 
     def _sampled(self, random: np.random.Generator, count: int, who: int) -> IndexArray:
