@@ -109,7 +109,7 @@ class Engine(ABC):
                 kind.__module__.partition(".")[0], "spark' or 'ray"
             )
             raise InvalidData(
-                f"Rows of a {kind.__name__} lie in a cluster: use engine='{fitting}', not "
+                f"Rows of a {kind.__name__} are in a cluster: use engine='{fitting}', not "
                 f"'{self.name}'."
             )
         if isinstance(data, list) and any(callable(part) for part in data):

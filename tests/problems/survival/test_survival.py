@@ -455,7 +455,7 @@ def test_partitions_of_a_data_frame_are_no_strata():
         with pytest.raises(InvalidProblem, match="every agent is a stratum"):
             ask(problem, rows, engine=Counting(), agents=7)
     for ask in (co.plan, co.path):
-        with pytest.raises(InvalidData, match="Rows of a NoneType lie in a cluster"):
+        with pytest.raises(InvalidData, match="Rows of a NoneType are in a cluster"):
             ask(problem, rows)
     strata = co.Problem("cox", agent_strata=True, intercept=False)
     with pytest.raises(InvalidData, match="asked for None parts"):
