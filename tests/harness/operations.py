@@ -102,8 +102,11 @@ class On:
         )
         return of_path(kind, [found] * 3)
 
-    def inference(self, kind):
-        found = self.fitted(kind, **unpenalised(kind)).inference("robust")
+    def inference(self, kind, errors="robust"):
+        clusters = None
+        if errors == "clustered":
+            clusters = [wards_of(table) for table in tables_of(kind)]
+        found = self.fitted(kind, **unpenalised(kind)).inference(errors, clusters)
         return {"table": str(found), "covariance": found.covariance, "bill": vars(found.bill.total)}
 
     def predict(self, kind):
@@ -212,12 +215,14 @@ class Among:
         paths = [co.Path.load(folder / name / "result" / "path") for name in NAMES]
         return of_path(kind, [without_digests_of_all(path) for path in paths])
 
-    def inference(self, kind):
+    def inference(self, kind, errors="robust"):
         problem = written(kind)
         if kind in UNPENALISED:
             problem = {**problem, "penalty": "none"}
             del problem["strength"]
-        folder = self.study(kind, problem, inference="robust")
+        folder = self.study(kind, problem, inference=errors)
+        if errors == "clustered":
+            add_wards(folder, kind)
         self.run(folder)
         found = co.Inference.load(folder / NAMES[0] / "result" / "inference.json")
         billed = json.loads((folder / NAMES[0] / "result" / "bill.json").read_text())["inference"][
@@ -278,21 +283,25 @@ def ask(operation, kind, place):
     with warnings.catch_warnings(), one_blas_thread():
         warnings.simplefilter("ignore", UserWarning)
         try:
-            return getattr(place, operation)(kind)
+            name, _, more = operation.partition(" by ")
+            return getattr(place, name)(kind, *filter(None, [more]))
         except CoterieError as error:
             # A study names its file first.
             return {"refused": re.sub(r"^\S.*study\.toml: ", "", str(error))}
 
 
+ERRORS = ("linear", "columns", "multiclass", "survival", "shared")
+"""Kinds of problems that are asked for model-based and clustered standard errors."""
 OPERATIONS = ("fit", "verify", "evaluate", "path", "inference")
 CELLS = [
     *((operation, kind) for operation in OPERATIONS for kind in KINDS),
+    *((f"inference by {errors}", kind) for errors in ("model", "clustered") for kind in ERRORS),
     ("predict", "columns"),
     ("choose", "shared"),
     ("describe", "linear"),
     ("crosstab", "linear"),
 ]
-"""Operation and kind. Models of all columns predict alone, the choice is among models for users, and
+"""Operation and kind; of standard errors with their kind, if that is not robust. Models of all columns predict alone, the choice is among models for users, and
 describe and crosstab know of no kind.
 """
 
@@ -369,6 +378,23 @@ def write_file(file, kind, place):
         *(",".join(map(str, row)).replace("nan", "") for row in zip(*columns, strict=True)),
     ]
     file.write_text("\n".join(lines) + "\n")
+
+
+def wards_of(table):
+    """The cluster of each row. Some wards have rows at several parties."""
+    first = NAMES.index(table.name)
+    return np.array([f"ward {(7 * row + first) % 13}" for row in range(table.n)])
+
+
+def add_wards(folder, kind):
+    """Write the clusters into the files of all parties, as a column."""
+    for table in tables_of(kind):
+        own = folder / table.name
+        party = own / "party.toml"
+        party.write_text(f'cluster = "ward"\n{party.read_text()}')
+        head, *rows = (own / "data.csv").read_text().splitlines()
+        lines = [f"{row},{ward}" for row, ward in zip(rows, wards_of(table), strict=True)]
+        (own / "data.csv").write_text("\n".join([f"{head},ward", *lines]) + "\n")
 
 
 def raw_text(place):

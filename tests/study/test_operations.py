@@ -10,18 +10,13 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import coterie
+from tests.harness import operations
 from tests.harness.operations import CELLS, KINDS, Among, On, ask, assert_alike
 from tests.harness.workers import Workers
-
-WORDS = "the message is of one interface"
-DIFFERENT = {
-    ("path", "shared", "organisations"): WORDS,
-    ("path", "personal", "organisations"): WORDS,
-}
-"""What is not the same yet. A cell that becomes the same fails here until it is removed."""
 
 
 @functools.cache
@@ -29,18 +24,9 @@ def in_one_process(operation, kind):
     return ask(operation, kind, On("local"))
 
 
-def compare(found, expected, cell, place, exact):
-    """The same answers, unless the cell is listed as different."""
-    if (*cell, place) not in DIFFERENT:
-        assert_alike(found, expected, exact)
-        return
-    with pytest.raises(AssertionError):
-        assert_alike(found, expected, exact)
-
-
 @pytest.mark.parametrize("cell", CELLS, ids=" of ".join)
 def test_it_is_the_same_at_workers(cell):
-    compare(ask(*cell, On(Workers())), in_one_process(*cell), cell, "workers", exact=True)
+    assert_alike(ask(*cell, On(Workers())), in_one_process(*cell))
 
 
 @pytest.mark.rotates
@@ -49,7 +35,7 @@ def test_it_is_the_same_between_organisations(cell, tmp_path):
     found, expected = ask(*cell, Among(tmp_path)), in_one_process(*cell)
     if cell == ("path", "columns"):
         found = found | {"validation": without_digests(found, expected)}
-    compare(found, expected, cell, "organisations", exact=False)
+    assert_alike(found, expected, exact=False)
 
 
 def without_digests(found, expected):
@@ -66,6 +52,12 @@ def test_every_kind_of_problem_has_cells():
     folders = (Path(coterie.__file__).parent / "problems").glob("*/kind.py")
     names = {file.parent.name.replace("_", "-") for file in folders}
     assert {case.kind for case in KINDS.values()} == names
+
+
+def test_too_few_clusters_are_refused_in_words_of_all_interfaces(monkeypatch):
+    monkeypatch.setattr(operations, "wards_of", lambda table: np.array(["a", "b"] * 8))
+    refused = ask("inference by clustered", "linear", On("local"))["refused"]
+    assert refused.endswith("Use robust standard errors, or fewer columns.")
 
 
 @pytest.mark.parametrize("kind", ["low-rank", "shared", "personal"])

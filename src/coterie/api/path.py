@@ -28,7 +28,7 @@ from coterie.problems.problem import Problem
 from coterie.run.bill import Cost
 from coterie.run.settings import Placement, Settings
 from coterie.stats.following import Followed, FollowPath, folder_of
-from coterie.stats.strengths import COUNT, check_strength, check_strengths, knob
+from coterie.stats.strengths import COUNT, check_folds, check_strength, check_strengths, knob
 
 RULES = ("best", "1se")
 FILE = "path.json"
@@ -373,8 +373,10 @@ def path_of(
     problem: Problem[Fit], data: Any, search: Search, settings: Settings, offset: Any = None
 ) -> Path:
     """What `path` does, with settings that are made already."""
+    split = settings.placement.split
+    check_folds(split, search.cv)
     check_strength(problem)
-    _check_split(search, settings.placement.split)
+    _check_split(search, split)
     operation = FollowPath(problem, settings, search.strengths, search.count, search.cv)
     found, parties = fit_together(operation, data, offset)
     results = tuple(replace(result, parties=parties) for result in found.results)
@@ -386,5 +388,3 @@ def _check_split(search: Search, split: str) -> None:
         raise InvalidProblem(
             f"for data split by {split}, name the strengths, e.g. strengths=np.logspace(0, -3, 10)."
         )
-    if search.cv is not None and split == "users":
-        raise InvalidProblem("a path of models of users has no folds. Leave cv out.")

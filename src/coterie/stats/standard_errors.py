@@ -338,8 +338,8 @@ def refuse_few_clusters(model: Model[Problem[Fit]], count: int) -> None:
     if count < max(needed, 2):
         raise InvalidData(
             f"there are {count} clusters and {needed} coefficients: clustered standard errors "
-            "need at least as many clusters as coefficients, and two. Use kind='robust', or fewer "
-            "columns."
+            "need at least as many clusters as coefficients, and two. Use robust standard errors, "
+            "or fewer columns."
         )
 
 
@@ -375,7 +375,7 @@ def _refuse_exhausted(
             f"the clusters do not determine how uncertain the coefficients of {involved} are: "
             "every "
             "cluster is fitted exactly, because as many columns are constant within clusters as "
-            "there are clusters. Leave columns out, or use kind='robust'."
+            "there are clusters. Leave columns out, or use robust standard errors."
         )
 
 

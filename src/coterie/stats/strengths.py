@@ -73,6 +73,14 @@ def knob_of(penalty: str) -> str:
     )
 
 
+def check_folds(split: str, cv: int | None) -> None:
+    """Refuse folds of the rows of users, in the same words in every interface."""
+    if split == "users" and cv is not None:
+        raise InvalidProblem(
+            "a path of models of users has no folds. Call co.path without cv, or fit one strength."
+        )
+
+
 def check_strength(problem: Problem[Fit]) -> None:
     """Refuse a problem whose penalty has no strength to choose."""
     if not any(hasattr(getattr(problem, "penalty", None), name) for name in KNOBS):

@@ -63,7 +63,14 @@ from coterie.run.settings import KEYWORDS, Algorithm, Limits, Placement, Setting
 from coterie.run.stopping import checked_limits
 from coterie.stats.preparing import check_problem as check_preparation
 from coterie.stats.standard_errors import Question, check_problem
-from coterie.stats.strengths import COUNT, KNOBS, check_strength, check_strengths, knob_of
+from coterie.stats.strengths import (
+    COUNT,
+    KNOBS,
+    check_folds,
+    check_strength,
+    check_strengths,
+    knob_of,
+)
 from coterie.study.policy import Policy
 from coterie.transport.layout import Layout
 
@@ -540,12 +547,15 @@ def _check_path(path: str | Path, study: Study) -> None:
     asked = study.path
     if asked is None:
         return
+    try:
+        check_folds(study.split, asked.cv)
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error}") from error
     given = [name for name in KNOBS if name in study.problem]
-    chosen = given[0] if given else "strength"
-    if study.split == "users":
-        raise InvalidInput(f"{path}: [path] chooses the {chosen}: a study of users has none.")
     if given:
-        raise InvalidInput(f"{path}: [path] chooses the {chosen}: leave {chosen} out of [problem].")
+        raise InvalidInput(
+            f"{path}: [path] chooses the {given[0]}: leave {given[0]} out of [problem]."
+        )
     if study.split == "features" and asked.strengths is None:
         raise InvalidInput(
             f"{path}: for split = 'features', [path] names the strengths, e.g. strengths = [1.0, "
