@@ -503,7 +503,7 @@ class Dada(Method[State, Personal]):
         )
 
     def _in_turn(self, agent: Agent[Personal], state: State, t: int) -> State:
-        """The state at a graph step. In a new phase of the graph, the user begins anew."""
+        """The state at a graph step. In a new phase of the graph, the user starts again."""
         if self.graph_stop is None:
             return state
         alone, graph, models = self.rhythm
