@@ -20,6 +20,7 @@ SETTINGS = {
     "elasticnet": {"strength": 0.2, "l1_ratio": 0.4},
     "group": {"strength": 0.1, "groups": (0, 1, 1, 0, 2, 2)},
     "nonnegative": {},
+    "columnwise": {"l1": (0.2, 0.0, 1.5, 0.3, 0.1, 0.0), "l2": (0.1, 0.5, 0.0, 1.0, 0.0, 0.0)},
     "box": {
         "lower": (-1.0, -2.0, -np.inf, 0.0, -1.0, -np.inf),
         "upper": (1.0, np.inf, 2.0, 3.0, 0.5, np.inf),
@@ -52,7 +53,7 @@ def away(barrier, w, mu):
 def test_every_vector_penalty_is_made_of_pieces(penalty):
     assert set(SETTINGS) == {name for name, entry in PENALTIES.items() if not entry.for_matrices}
     pieces, w = penalty.pieces, penalty.prox(RNG.standard_normal(D), 0.1)
-    value = 0.5 * pieces.ridge * w @ w + pieces.threshold * np.abs(w).sum()
+    value = 0.5 * (pieces.ridge * w) @ w + (pieces.threshold * np.abs(w)).sum()
     if pieces.groups is not None:
         value += sum(
             s * np.linalg.norm(w[pieces.groups == g]) for g, s in enumerate(pieces.strengths)

@@ -43,6 +43,7 @@ LAYERS = [
         "run",
         "run/certificate",
         "numerics/acceleration",
+        "problems/column_penalties",
         "problems/problem",
         "problems/proof",
         "problems/users",

@@ -258,6 +258,13 @@ Upper = Annotated[float | None, typer.Option(help="Largest coefficient that the 
 Groups = Annotated[
     str | None, typer.Option(help="Group of each column, as whole numbers, e.g. 0,0,1,1.")
 ]
+Factors = Annotated[
+    str | None,
+    typer.Option(
+        help="Factors of the strength, for l1, l2 and elasticnet: one per column, e.g. 0,1,1, or "
+        "by name, e.g. age=0,sex=0, and 1 for the other columns. 0: no penalty."
+    ),
+]
 Intercept = Annotated[
     bool | None,
     typer.Option(
@@ -386,6 +393,7 @@ class ProblemOptions:
     lower: Lower = None
     upper: Upper = None
     groups: Groups = None
+    factors: Factors = None
     intercept: Intercept = None
     option: Options = None
 

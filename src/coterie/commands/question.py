@@ -209,6 +209,7 @@ def _parameters(flags: Flags) -> tuple[dict[str, Any], dict[str, Any]]:
         "lower": asked.lower,
         "upper": asked.upper,
         "groups": _whole_numbers(asked.groups),
+        "factors": _factors(asked.factors),
     }
     classes = _classes_of(flags.loss, flags.penalty)
     if flags.split == "users":
@@ -398,6 +399,24 @@ def knob_of(given: dict[str, Any]) -> str:
     if completes or given["penalty"] in BALLS:
         return "radius"
     return "strength"
+
+
+def _factors(written: str | None) -> list[float] | dict[str, float] | None:
+    """The factors of all columns, or of columns by name."""
+    if written is None:
+        return None
+    parts = [part.strip() for part in written.split(",")]
+    try:
+        if not any("=" in part for part in parts):
+            return [float(part) for part in parts]
+        # A name may contain "=", as the columns of categories do.
+        pairs = [part.rpartition("=") for part in parts]
+        return {name.strip(): float(factor) for name, _, factor in pairs}
+    except ValueError:
+        raise typer.BadParameter(
+            "--factors needs one number per column, e.g. 0,1,1, or names and numbers, e.g. age=0, "
+            f"not {written!r}"
+        ) from None
 
 
 def _whole_numbers(written: str | None) -> tuple[int, ...] | None:

@@ -37,10 +37,13 @@ class Linear(Distributed):
     ----------
     penalty : "l2", "l1", "elasticnet", "nonnegative" or "none"
         Name of the penalty, or a `Penalty`, which has its own parameters.
-    alpha : float
-        Strength of the penalty.
+    alpha : float or list of float
+        Strength of the penalty, or that of every column.
     l1_ratio : float
         Share of the l1 part in "elasticnet".
+    factors : list of float or dict, optional
+        Factors of the strength, for l1, l2 and elasticnet: one per column, or by the names of
+        columns, 1 for the others. A column with factor 0 is unpenalised.
     fit_intercept : bool
         Whether the intercept b is fitted. It is never penalised.
     split : "samples" or "features"
@@ -49,8 +52,9 @@ class Linear(Distributed):
 
     loss: str | Loss
     penalty: str | Penalty = "l2"
-    alpha: float = 1e-3
+    alpha: float | Sequence[float] = 1e-3
     l1_ratio: float = 0.5
+    factors: Any = None
     fit_intercept: bool = True
     split: str = "samples"
     _loss_kind: ClassVar[str]
@@ -89,7 +93,9 @@ class Linear(Distributed):
         for name in ("l1_ratio", "threshold", "level"):
             given[name] = getattr(self, name, None)
         parameters = {name: value for name, value in given.items() if name in wanted}
-        return Problem(loss, self.penalty, intercept=self.fit_intercept, **parameters)
+        return Problem(
+            loss, self.penalty, intercept=self.fit_intercept, factors=self.factors, **parameters
+        )
 
 
 @explained

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
@@ -34,10 +34,13 @@ class CoxRegressor(Distributed):
     ----------
     penalty : "l2", "l1", "elasticnet", "nonnegative" or "none"
         Name of the penalty, or a `Penalty`, which has its own parameters.
-    alpha : float
-        Strength of the penalty.
+    alpha : float or list of float
+        Strength of the penalty, or that of every column.
     l1_ratio : float
         Share of the l1 part in "elasticnet".
+    factors : list of float or dict, optional
+        Factors of the strength, for l1, l2 and elasticnet: one per column, or by the names of
+        columns, 1 for the others. A column with factor 0 is unpenalised.
     agent_strata : bool
         Whether each agent is a stratum. Without it, more than one agent raises an error.
     agents : int or list
@@ -51,8 +54,9 @@ class CoxRegressor(Distributed):
     """
 
     penalty: str | Penalty = field(default="l2", kw_only=False)
-    alpha: float = 1e-3
+    alpha: float | Sequence[float] = 1e-3
     l1_ratio: float = 0.5
+    factors: Any = None
     agent_strata: bool = False
     split: ClassVar[str] = "samples"
     _reading: ClassVar[Mapping[str, Any]] = {"multi_output": True, "y_numeric": True}
@@ -98,7 +102,9 @@ class CoxRegressor(Distributed):
             wanted = {one.name for one in fields(PENALTIES[self.penalty])}
         given: dict[str, Any] = {"strength": self.alpha, "l1_ratio": self.l1_ratio}
         own = {name: value for name, value in given.items() if name in wanted}
-        return Problem("cox", self.penalty, agent_strata=self.agent_strata, **own)
+        return Problem(
+            "cox", self.penalty, agent_strata=self.agent_strata, factors=self.factors, **own
+        )
 
     def _of_rows(self, rows: Rows) -> Rows:
         if isinstance(rows.target, str):

@@ -201,11 +201,18 @@ def penalty_slopes(
     assert pieces is not None
     way = agent.problem.coefficients(p)
     there = agent.problem.coefficients(w) + step_sizes[:, None] * way
-    slopes: FloatArray = pieces.ridge * (there @ way)
-    if pieces.threshold:
+    slopes: FloatArray
+    if np.ndim(pieces.ridge):
+        slopes = there @ (pieces.ridge * way)
+    else:
+        slopes = pieces.ridge * (there @ way)
+    if pieces.has_threshold:
         side = np.where(step_sizes > 0, -1.0, 1.0)[:, None]
         signs = np.where(there == 0, side * np.sign(way), np.sign(there))
-        slopes += pieces.threshold * (signs @ way)
+        if np.ndim(pieces.threshold):
+            slopes += signs @ (pieces.threshold * way)
+        else:
+            slopes += pieces.threshold * (signs @ way)
     return slopes
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Self
@@ -28,6 +29,14 @@ from coterie.numerics.arrays import FloatArray
 from coterie.numerics.losses import LOSSES, Fit, Loss
 from coterie.numerics.penalties import PENALTIES, Penalty, Step, penalty
 from coterie.problems import kinds
+from coterie.problems.column_penalties import (
+    ColumnsOfAll,
+    Factors,
+    Pending,
+    of_parties,
+    strengths_of,
+    with_factors,
+)
 from coterie.problems.low_rank.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -92,6 +101,10 @@ class AnyProblem(ABC):
         """The same problem with a number of every row added to its score."""
         raise InvalidProblem(f"a {self.kind.called} takes no offset. Leave it out.")
 
+    def with_columns(self, columns: ColumnsOfAll) -> Self:
+        """The same problem for these columns of all parties, if its penalty depends on them."""
+        return self
+
     def restrict(self, columns: npt.NDArray[np.intp]) -> Self:
         """The same problem with the part of the penalty that acts on those columns."""
         raise InvalidProblem(f"a {self.kind.called} has no parts by columns.")
@@ -131,6 +144,14 @@ class Problem(AnyProblem, Generic[F]):
 
     Parameters that the loss does not have go to the penalty. An unknown parameter is an error that
     lists the known ones.
+
+    `factors` multiply the strength of l1, l2 or elasticnet column by column: a list with one number
+    per column, or a dict by the names of columns, 1 for the others. A column with factor 0 is
+    unpenalised. A strength of several numbers has one per column. For data split by features, a
+    list of penalties has one for the columns of each party.
+
+    Problem(loss="logistic", penalty="l1", strength=1e-2, factors={"age": 0})
+    Problem(loss="squared", penalty=[L1(0.1), L2(0.5)])
     """
 
     loss: F
@@ -142,17 +163,21 @@ class Problem(AnyProblem, Generic[F]):
     def __init__(
         self,
         loss: str | Fit = "squared",
-        penalty: str | Penalty = "none",
-        strength: float | None = None,
+        penalty: str | Penalty | Sequence[Any] = "none",
+        strength: float | Sequence[float] | None = None,
         *,
         intercept: bool | None = None,
         offset: bool = False,
+        factors: Factors | None = None,
         **parameters: Any,
     ):
+        strength, factors = _of_columns(strength, factors)
         if strength is not None:
             parameters["strength"] = strength
-        if penalty == "none" and strength == 0:
+        if isinstance(penalty, str) and penalty == "none" and strength == 0:
             del parameters["strength"]
+        if not isinstance(penalty, str | Penalty):
+            penalty = of_parties(penalty, parameters.pop("strength", 1.0))
         if isinstance(penalty, Penalty):
             for_matrices = penalty.for_matrices
         else:
@@ -160,7 +185,10 @@ class Problem(AnyProblem, Generic[F]):
         kind = _kind_for(loss, for_matrices)
         object.__setattr__(self, "_kind", kind)
         object.__setattr__(self, "loss", _make_fit(kind, loss, parameters))
-        object.__setattr__(self, "penalty", _make_penalty(penalty, parameters))
+        made = _make_penalty(penalty, parameters)
+        if factors is not None:
+            made = with_factors(made, factors)
+        object.__setattr__(self, "penalty", made)
         if intercept is None:
             chosen = self.kind.problems.usual_intercept
         else:
@@ -179,7 +207,7 @@ class Problem(AnyProblem, Generic[F]):
             raise InvalidProblem(
                 f"the penalty is given as an object: put {', '.join(unused)} into it."
             )
-        known = sorted({*of_loss, *of_penalty, "intercept"})
+        known = sorted({*of_loss, *of_penalty, "intercept", "factors"})
         given = ", ".join(sorted(unused))
         hint = did_you_mean(next(iter(unused)), known)
         message = (
@@ -214,6 +242,11 @@ class Problem(AnyProblem, Generic[F]):
 
     def with_offset(self) -> Self:
         return self.changed(offset=True)
+
+    def with_columns(self, columns: ColumnsOfAll) -> Self:
+        if not isinstance(self.penalty, Pending):
+            return self
+        return self.changed(penalty=self.penalty.resolved(columns))
 
     # -- the penalty on vectors that may end with an intercept -------------------------------------
 
@@ -285,6 +318,24 @@ class Problem(AnyProblem, Generic[F]):
             raise
         offset = parts.get("offset", False)
         return Problem(fit, chosen, intercept=parts["intercept"], offset=offset)
+
+
+def _of_columns(
+    strength: float | Sequence[float] | None, factors: Factors | None
+) -> tuple[float | None, Factors | None]:
+    """The strength as one number, and the factors of columns. Strengths of columns are factors of
+    strength 1.
+    """
+    several = strengths_of(strength)
+    if several is None:
+        one: Any = strength
+        return one, factors
+    if factors is not None:
+        raise InvalidProblem(
+            "strength has one number per column, and factors multiply one strength. Give a single "
+            "strength with factors, or leave factors out."
+        )
+    return 1.0, several
 
 
 def _parameter_names(entry: type[Fit] | type[Penalty]) -> list[str]:

@@ -22,6 +22,7 @@ from coterie.methods import METHODS, Method
 from coterie.networks import Network
 from coterie.numerics.arrays import is_sparse, is_tensor
 from coterie.problems import points_of
+from coterie.problems.column_penalties import ColumnsOfAll, Pending
 from coterie.problems.parts.data import Classes, by_rows, on_the_host
 from coterie.problems.problem import AnyProblem, K
 from coterie.run.agent import AgentForm
@@ -111,8 +112,11 @@ class Ready(Generic[P]):
         return replace(self, parties=self.parties.map(step, part=part).seen())
 
     def known(self, problem: K) -> K:
-        """The problem for this data: with the classes, and with an offset if the data has one."""
-        return with_offset(problem.with_classes(self.classes), self.parties.cards)
+        """The problem for this data: with the classes, with the factors of its columns, and with an
+        offset if the data has one.
+        """
+        known = with_offset(problem.with_classes(self.classes), self.parties.cards)
+        return with_columns(known, self.parties, self.prepared)
 
 
 def fit(
@@ -186,8 +190,38 @@ def _set_up(ready: Ready[Parties], problem: AnyProblem, settings: Settings) -> S
         allowed=ready.allowed,
         allowed_later=_on_tensors(tables) or ready.allowed_later,
     )
-    problem = with_offset(problem, parties.cards)
+    problem = with_columns(with_offset(problem, parties.cards), parties, ready.prepared)
     return set_up(problem, settings, known, partial(_for_tables, parties))
+
+
+def with_columns(problem: K, parties: Parties, prepared: Prepared | None) -> K:
+    """The problem for the columns of these parties, if its penalty depends on them."""
+    if not isinstance(getattr(problem, "penalty", None), Pending):
+        return problem
+    by_party = parties.split == "features"
+    places = _columns(parties)
+    known = [card.names for card in parties.cards]
+    names: Sequence[str] | None = parties.sites[0].data.columns or known[0]
+    if by_party:
+        names = _names_in_order(known, places)
+    raw: dict[str, str] = {}
+    if prepared is not None:
+        for column in prepared.columns:
+            raw |= dict.fromkeys(column.names(), column.name)
+    return problem.with_columns(ColumnsOfAll(places, names, raw, by_party))
+
+
+def _names_in_order(
+    known: Sequence[tuple[str, ...] | None], places: Sequence[Indices]
+) -> list[str] | None:
+    """The names of the pooled columns, if all parties' names are known."""
+    names = [""] * sum(map(len, places))
+    for own, columns in zip(known, places, strict=True):
+        if own is None and len(columns):
+            return None
+        for name, place in zip(own or (), columns.tolist(), strict=True):
+            names[place] = name
+    return names
 
 
 def _for_tables(parties: Parties, problem: AnyProblem) -> AnyProblem:

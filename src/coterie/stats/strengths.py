@@ -66,11 +66,11 @@ def knob(settings: dict[str, Any]) -> str:
     return next((name for name in KNOBS if name in settings), KNOBS[0])
 
 
-def knob_of(penalty: str) -> str:
+def knob_of(penalty: object) -> str:
     """Return the setting that a path varies, from the name of a penalty."""
-    return (
-        knob(vars(PENALTIES[penalty])["__dataclass_fields__"]) if penalty in PENALTIES else KNOBS[0]
-    )
+    if not isinstance(penalty, str) or penalty not in PENALTIES:
+        return KNOBS[0]
+    return knob(vars(PENALTIES[penalty])["__dataclass_fields__"])
 
 
 def check_folds(split: str, cv: int | None) -> None:
@@ -146,10 +146,19 @@ def grid(agent: Agent[Problem[Fit]], q: FloatArray, count: int = COUNT) -> tuple
 
 
 def _least_with_zeros(problem: Problem[Fit], q: FloatArray) -> float | None:
-    """The least strength at which no coefficient is worth its price; None if there is none."""
+    """The least strength at which no coefficient is worth its price; None if there is none.
+
+    Columns with factors may have no l1 part; they count as little as an intercept does.
+    """
+    counted = np.ones(len(q), bool)
+    pieces = problem.penalty.pieces
+    if pieces is not None and pieces.per_column:
+        counted &= np.asarray(pieces.threshold) > 0
+        if not counted.any():
+            return None
 
     def zero(strength: float) -> bool:
-        return not with_strength(problem, strength).penalty.prox(q, 1.0).any()
+        return not with_strength(problem, strength).penalty.prox(q, 1.0)[counted].any()
 
     high = float(np.abs(q).sum())
     while not zero(high):

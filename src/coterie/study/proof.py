@@ -60,6 +60,7 @@ from coterie.run.agent import Agent, SummaryStatistics
 from coterie.run.certificate import Certificate
 from coterie.run.network import no_network
 from coterie.run.setup import with_offset
+from coterie.stats.fitting import with_columns
 from coterie.stats.following import folder_of
 from coterie.stats.rereading import ReadAgain, Reread
 from coterie.stats.standard_errors import Received, questions_of
@@ -201,7 +202,9 @@ class VerifyOwn(Verify[Among]):
         graph = study.make_network()
         strength = None if study.path is None else _strength(certificate)
         problem = study.make_problem(strength).with_classes(ready.classes)
-        problem = with_offset(problem, parties.cards)
+        problem = with_columns(
+            with_offset(problem, parties.cards), parties, getattr(model, "preparation", None)
+        )
         if problem.kind.problems.graph_is_data:
             # Its base predictors depend on messages between the parties in the fit.
             problem = model.problem

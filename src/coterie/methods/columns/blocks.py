@@ -165,8 +165,9 @@ class Blocks(Lbfgs):
     def check(self, problem: Problem, network: Network) -> None:
         if not _is_for(problem) and not _has_equal_bounds(problem):
             raise InvalidProblem(
-                "blocks is for the penalties none, l2, l1, elasticnet and group, and this "
-                f"problem has {problem.penalty.name!r}. Use {self.instead}."
+                "blocks is for the penalties none, l2, l1, elasticnet and group, with one strength "
+                f"for all columns, and this problem has {problem.penalty.name!r}. "
+                f"Use {self.instead}."
             )
 
     def _pairs(self, agent: Agent) -> int:
@@ -295,9 +296,11 @@ def _has_groups(problem: Problem) -> bool:
 
 
 def _is_for(problem: Problem) -> bool:
-    """Return whether the penalty is none, l2, l1 or both, or groups."""
+    """Return whether the penalty is none, l2, l1 or both, the same for all columns, or groups."""
     pieces = problem.penalty.pieces
-    return pieces is not None and not set(pieces.kinds) - {"l1", "groups"}
+    if pieces is None or pieces.per_column:
+        return False
+    return not set(pieces.kinds) - {"l1", "groups"}
 
 
 def _is_for_many(problem: Problem) -> bool:
@@ -314,7 +317,7 @@ def _changes_by_rotation(problem: Problem) -> bool:
 def _has_equal_bounds(problem: Problem) -> bool:
     """Return whether the penalty is one lower and one upper bound for all coefficients."""
     pieces = problem.penalty.pieces
-    if pieces is None or pieces.kinds != ["bounds"]:
+    if pieces is None or pieces.kinds != ["bounds"] or pieces.per_column:
         return False
     return np.ndim(pieces.lower) == np.ndim(pieces.upper) == 0
 

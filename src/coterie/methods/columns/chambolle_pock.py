@@ -128,10 +128,10 @@ def own_step(
 def _factor(agent: Agent, step: float) -> tuple[FloatArray, bool]:
     whole = products(agent)
     assert whole is not None
-    strength = agent.total * step * agent.problem.penalty.strong_convexity
-    ridge = np.full(len(whole), strength)
-    if agent.design.intercept:
-        ridge[-1] = 0.0
+    pieces = agent.problem.penalty.pieces
+    assert pieces is not None
+    ridge = np.zeros(len(whole))
+    ridge[: len(whole) - agent.design.intercept] = agent.total * step * pieces.ridge
     factor: tuple[FloatArray, bool] = scipy.linalg.cho_factor(whole + np.diag(ridge))
     return factor
 

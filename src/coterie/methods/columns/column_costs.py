@@ -125,7 +125,7 @@ def _rounds(problem: Problem) -> float:
         kind = "squared"
     elif problem.loss.smooth:
         kind = "smooth"
-    elif pieces is not None and pieces.ridge:
+    elif pieces is not None and np.any(pieces.ridge):
         kind = "non-smooth with l2"
     else:
         kind = "non-smooth"
@@ -135,7 +135,7 @@ def _rounds(problem: Problem) -> float:
 def _has_threshold(problem: Problem) -> bool:
     """Return whether the penalty has an l1 part."""
     pieces = problem.penalty.pieces
-    return pieces is not None and pieces.threshold > 0
+    return pieces is not None and pieces.has_threshold
 
 
 def _alone(sizes: Sizes, l1: bool) -> bool:

@@ -171,8 +171,9 @@ def _why_not(problem: Problem) -> str | None:
     """
     if not problem.penalty.quadratic:
         return (
-            f"relay needs an l2 penalty (quadratic), not {problem.penalty.name!r}. Use "
-            "penalty='l2' and intercept=False, or method='proximal-1'."
+            "relay needs an l2 penalty (quadratic, one strength for all columns), not "
+            f"{problem.penalty.name!r}. Use penalty='l2' and intercept=False, or "
+            "method='proximal-1'."
         )
     if problem.intercept:
         return f"relay {NO_INTERCEPT}"

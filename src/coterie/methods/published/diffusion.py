@@ -203,9 +203,9 @@ class _Family(Method[S, Rows]):
             )
         if not problem.penalty.quadratic:
             raise InvalidProblem(
-                f"{self.name} needs an l2 penalty (quadratic); this problem has "
-                f"{problem.penalty.name!r}. Use graph-cp, which takes every penalty, or "
-                "penalty='l2'."
+                f"{self.name} needs an l2 penalty (quadratic, one strength for all columns); this "
+                f"problem has {problem.penalty.name!r}. Use graph-cp, which takes every penalty, "
+                "or penalty='l2'."
             )
         network.mixing(self.rule)
 

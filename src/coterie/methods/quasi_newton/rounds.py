@@ -259,7 +259,7 @@ def threshold_of(agent: Agent) -> FloatArray:
 
 def has_threshold(agent: Agent) -> bool:
     """Whether the penalty has an l1 part."""
-    return _pieces(agent).threshold > 0
+    return _pieces(agent).has_threshold
 
 
 def _pieces(agent: Agent) -> Pieces:
@@ -268,9 +268,8 @@ def _pieces(agent: Agent) -> Pieces:
     return pieces
 
 
-def _per_column(agent: Agent, number: float) -> FloatArray:
-    """That number for each of its columns, 0 for the intercept's."""
-    numbers = np.full(agent.design.shape[1], number)
-    if agent.design.intercept:
-        numbers[-1] = 0.0
+def _per_column(agent: Agent, number: float | FloatArray) -> FloatArray:
+    """That number, or those numbers, for each of its columns, 0 for the intercept's."""
+    numbers = np.zeros(agent.design.shape[1])
+    numbers[: len(numbers) - agent.design.intercept] = number
     return numbers

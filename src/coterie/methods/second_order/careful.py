@@ -551,8 +551,8 @@ def _face(agent: Agent, z: FloatArray) -> Face | None:
     curvature = np.zeros((width, width))
     curvature[np.arange(d), np.arange(d)] = pieces.ridge
     free[:d] &= (w > pieces.lower) & (w < pieces.upper)
-    if pieces.threshold > 0:
-        free[:d] &= w != 0
+    if pieces.has_threshold:
+        free[:d] &= (w != 0) | (np.asarray(pieces.threshold) == 0)
         gradient[:d] += pieces.threshold * np.sign(w)
     small = FACE * float(np.abs(w).max(initial=0.0))
     _add_groups(pieces, w, small, free, gradient, curvature)
@@ -602,7 +602,7 @@ def _same_face(agent: Agent, z: FloatArray, moved: FloatArray) -> bool:
     after = problem.coefficients(moved)
     if not math.isfinite(problem.penalty.value(after)):
         return False
-    if pieces.threshold > 0 or pieces.radius < math.inf:
+    if pieces.has_threshold or pieces.radius < math.inf:
         before = problem.coefficients(z)
         return bool((np.sign(before) == np.sign(after)).all())
     return True

@@ -225,8 +225,9 @@ class Terms:
         scratch = self.agent.scratch
         if "ridge" not in scratch:
             problem = self.agent.problem
-            strength = problem.penalty.strong_convexity
-            scratch["ridge"] = ridge_of(strength, len(self.w), problem.intercept)
+            pieces = problem.penalty.pieces
+            assert pieces is not None
+            scratch["ridge"] = ridge_of(pieces.ridge, len(self.w), problem.intercept)
         ridge: FloatArray = scratch["ridge"]
         return ridge
 

@@ -35,6 +35,7 @@ from coterie.methods.second_order.sampled_rows import MNIST, by_pieces, first_sa
 from coterie.networks import Network
 from coterie.numerics.arrays import is_tensor, whole_number
 from coterie.numerics.losses import Loss
+from coterie.numerics.penalties import Penalty
 from coterie.numerics.tuning import Tuning, tuned
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
@@ -109,7 +110,7 @@ class Newton(ProximalNewton):
 
     @classmethod
     def outlook(cls, problem: Problem, sizes: Sizes) -> Outlook | None:
-        mode = _suiting(problem.penalty.name, sizes.width(problem))
+        mode = _suiting(problem.penalty, sizes.width(problem))
         if mode is None or not _has_curvature(problem.loss):
             return None
         return OUTLOOKS[mode](problem, sizes)
@@ -126,7 +127,7 @@ class Newton(ProximalNewton):
                 "absolute, squared_hinge for hinge."
             )
         fitting = PENALTIES_OF.get(self.hessian)
-        if fitting is not None and problem.penalty.name not in fitting:
+        if fitting is not None and _form_for(problem.penalty) != self.hessian:
             raise InvalidProblem(
                 f"newton with hessian={self.hessian!r} is for {' and '.join(fitting)}; this "
                 f"problem has {problem.penalty.name!r}. Use hessian='full'."
@@ -179,7 +180,7 @@ class Newton(ProximalNewton):
     def _mode(self, agent: Agent) -> str:
         if self.hessian != "auto":
             return self.hessian
-        mode = _suiting(agent.problem.penalty.name, agent.design.shape[1])
+        mode = _suiting(agent.problem.penalty, agent.design.shape[1])
         if mode is None:
             raise InvalidProblem(
                 f"newton adds up Hessians of at most {FULL} columns for the "
@@ -193,9 +194,21 @@ def _has_curvature(loss: Loss) -> bool:
     return type(loss).curvature is not Loss.curvature
 
 
-def _suiting(penalty: str, width: int) -> str | None:
+def _form_for(penalty: Penalty) -> str | None:
+    """Return the form of `hessian` for many columns with that penalty, if there is one."""
+    pieces = penalty.pieces
+    if pieces is None or not pieces.per_column:
+        return SUITING.get(penalty.name)
+    if not pieces.kinds:
+        return "products"
+    if pieces.kinds == ["l1"]:
+        return "active"
+    return None
+
+
+def _suiting(penalty: Penalty, width: int) -> str | None:
     """Return the form of `hessian` for that penalty and number of columns, if there is one."""
-    suiting = SUITING.get(penalty)
+    suiting = _form_for(penalty)
     if suiting == "active":
         widest = TUNING.sparse
     else:
@@ -207,7 +220,7 @@ def _suiting(penalty: str, width: int) -> str | None:
 
 def _most(case: Case) -> Counts:
     """Return the largest counts of a round without a search."""
-    mode = _suiting(case.problem.penalty.name, case.width)
+    mode = _suiting(case.problem.penalty, case.width)
     if mode == "active":
         aim = working_set.most_of_target(case.width)
     elif mode == "products":
@@ -220,7 +233,7 @@ def _most(case: Case) -> Counts:
 def _sometimes(case: Case) -> Counts:
     """Return the additional counts of a search, of many active columns, and of a careful agent."""
     collectives, numbers = most_of_search()
-    if _suiting(case.problem.penalty.name, case.width) == "active":
+    if _suiting(case.problem.penalty, case.width) == "active":
         numbers += working_set.most_of_many(case.width)
     if case.columns < FULL:
         careful_collectives, careful_numbers = careful.most_of_target(case)

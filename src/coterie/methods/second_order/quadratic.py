@@ -117,8 +117,7 @@ def coordinates_of(pieces: Pieces, width: int, free: int) -> Coordinates:
     """Return a separable penalty by coordinate; the last `free` coordinates have none."""
     count = width - free
     ridge = ridge_of(pieces.ridge, width, free)
-    threshold = np.zeros(width)
-    threshold[:count] = pieces.threshold
+    threshold = ridge_of(pieces.threshold, width, free)
     lower = np.full(width, -np.inf)
     lower[:count] = pieces.lower
     upper = np.full(width, np.inf)
@@ -126,17 +125,22 @@ def coordinates_of(pieces: Pieces, width: int, free: int) -> Coordinates:
     return Coordinates(ridge, threshold, lower, upper)
 
 
-def ridge_of(strength: float, width: int, free: int) -> FloatArray:
+def ridge_of(ridge: float | FloatArray, width: int, free: int) -> FloatArray:
     """Return λ₂ of every coordinate: 0 for the last `free` ones."""
-    ridge = np.full(width, strength)
-    ridge[width - free :] = 0.0
-    return ridge
+    ridges = np.zeros(width)
+    ridges[: width - free] = ridge
+    return ridges
 
 
 def minimiser(
-    agent: Agent, H: FloatArray, gradient: FloatArray, w: FloatArray
+    agent: Agent,
+    H: FloatArray,
+    gradient: FloatArray,
+    w: FloatArray,
+    columns: npt.NDArray[np.intp] | None = None,
 ) -> tuple[FloatArray, bool]:
-    """Return z, and whether H in single precision would lead to about the same z.
+    """Return z, and whether H in single precision would lead to about the same z; with `columns`,
+    for these columns of a penalty by column, and the intercept.
 
     z is computed as w and a correction, so that a small gradient gives a small correction without
     cancellation.
@@ -152,6 +156,9 @@ def minimiser(
     model = Quadratic(H, gradient, w)
     pieces = penalty.pieces
     if pieces is not None and pieces.separable:
+        if columns is not None and pieces.per_column:
+            pieces = penalty.restrict(columns[: width - free]).pieces
+            assert pieces is not None
         coordinates = coordinates_of(pieces, width, free)
         return _by_coordinates(agent.should_stop, agent.careful, model, coordinates), False
     if pieces is None or len(pieces.kinds) != 1:

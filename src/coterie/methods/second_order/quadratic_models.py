@@ -46,7 +46,8 @@ TUNING = _Tuning()
 
 def is_smooth(problem: Problem) -> bool:
     """Return whether the penalty is a ridge, or none."""
-    return problem.penalty.quadratic or problem.penalty.is_zero
+    pieces = problem.penalty.pieces
+    return pieces is not None and not pieces.kinds
 
 
 def from_hessian(agent: Agent, oracle: Oracle) -> Protocol[Aim]:
@@ -106,7 +107,9 @@ def from_products(agent: Agent, oracle: Oracle, steepest: float, most: int) -> P
     least = oracle.least_curvature * float(curvature.max(initial=0.0))
     diagonal: FloatArray = np.maximum(curvature, least)
     if is_smooth(agent.problem):
-        ridge = ridge_of(agent.problem.penalty.strong_convexity, width, agent.problem.free())
+        pieces = agent.problem.penalty.pieces
+        assert pieces is not None
+        ridge = ridge_of(pieces.ridge, width, agent.problem.free())
         scale: FloatArray = diagonal + ridge
         scale[scale <= 0] = 1.0
         pull = -(gradient + ridge * w)

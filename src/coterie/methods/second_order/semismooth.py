@@ -347,7 +347,7 @@ class Semismooth(ProximalNewton):
 def _has_ridge(problem: Problem) -> bool:
     """Return whether the penalty is a ridge, or a ridge and l1."""
     pieces = problem.penalty.pieces
-    return pieces is not None and pieces.ridge > 0 and set(pieces.kinds) <= {"l1"}
+    return pieces is not None and pieces.has_ridge and set(pieces.kinds) <= {"l1"}
 
 
 def _rows_at(agent: Agent, w: FloatArray, centre: FloatArray) -> FloatArray:

@@ -177,7 +177,8 @@ def _active(agent: Agent, w: FloatArray, gradient: FloatArray) -> Active:
     if agent.problem.intercept:
         pull[-1] = np.inf
     held = int(np.isinf(pull).sum())
-    active = np.flatnonzero(pull > _threshold(agent))
+    thresholds = ridge_of(_threshold(agent), len(pull), agent.problem.free())
+    active = np.flatnonzero(pull > thresholds)
     nearly_all = TUNING.nearly_all * len(pull) < len(active) <= TUNING.most
     if agent.problem.loss.quadratic and nearly_all:
         return Active(active, np.arange(len(pull)))
@@ -195,7 +196,7 @@ def _exactly(
 
     def minimum() -> FloatArray:
         H = unpacked(message, len(columns)) / agent.total
-        return minimiser(agent, H, gradient[columns], oracle.w[columns])[0]
+        return minimiser(agent, H, gradient[columns], oracle.w[columns], columns)[0]
 
     return shared_result(message, minimum), None
 
@@ -272,7 +273,9 @@ def _first(
     """Return the model before the first step."""
     n = agent.total
     free = int(agent.problem.intercept)
-    ridge = ridge_of(agent.problem.penalty.strong_convexity, len(w), free)
+    pieces = agent.problem.penalty.pieces
+    assert pieces is not None
+    ridge = ridge_of(pieces.ridge, len(w), free)
     threshold = ridge_of(_threshold(agent), len(w), free)
     began = violation(w, gradient, ridge, threshold)
     place = np.full(len(columns), -1)
@@ -297,7 +300,7 @@ def _first(
 
 def _enough(agent: Agent, began: float) -> float:
     """Return the violation of the optimality conditions at which a round ends."""
-    l1 = _threshold(agent)
+    l1 = float(np.max(_threshold(agent)))
     if not l1 > 0:
         return began * TUNING.nearer
     began = min(began, TUNING.farthest * l1)
@@ -327,7 +330,10 @@ def _restricted(design: Design, columns: Columns) -> Design:
     return Design(X, intercept)
 
 
-def _threshold(agent: Agent) -> float:
-    """Return λ₁."""
+def _threshold(agent: Agent) -> float | FloatArray:
+    """Return λ₁, or that of every column."""
     penalty = agent.problem.penalty
+    pieces = penalty.pieces
+    if pieces is not None and pieces.per_column:
+        return pieces.threshold
     return penalty.value(np.ones(1)) - 0.5 * penalty.strong_convexity

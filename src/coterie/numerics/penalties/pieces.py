@@ -13,12 +13,14 @@ import numpy.typing as npt
 class Pieces:
     """g(w) = (ridge / 2) ‖w‖² + threshold ‖w‖₁ + Σ_G strengths_G ‖w_G‖ where lower ≤ w ≤ upper and
     ‖w‖₁ ≤ radius.
+
+    A ridge or threshold of an array is Σ_j ridge_j w_j² / 2, or Σ_j threshold_j |w_j|.
     """
 
-    ridge: float = 0.0
-    threshold: float = 0.0
+    ridge: float | npt.NDArray[np.float64] = 0.0
+    """One number, or one per coefficient, as the next three."""
+    threshold: float | npt.NDArray[np.float64] = 0.0
     lower: float | npt.NDArray[np.float64] = -math.inf
-    """One number, or one per coefficient, as below."""
     upper: float | npt.NDArray[np.float64] = math.inf
     groups: npt.NDArray[np.intp] | None = None
     """The group of each coefficient, counted from 0."""
@@ -30,7 +32,7 @@ class Pieces:
     def kinds(self) -> list[str]:
         """The pieces of this penalty without the ridge: "l1", "bounds", "groups", "ball"."""
         kinds = []
-        if self.threshold > 0:
+        if self.has_threshold:
             kinds.append("l1")
         if np.isfinite(self.lower).any() or np.isfinite(self.upper).any():
             kinds.append("bounds")
@@ -39,6 +41,23 @@ class Pieces:
         if self.radius < math.inf:
             kinds.append("ball")
         return kinds
+
+    @property
+    def has_threshold(self) -> bool:
+        """Whether there is an l1 piece. With a threshold per coefficient, there is one at agents
+        whose own thresholds are 0, too, so that all agents send the same messages.
+        """
+        return np.ndim(self.threshold) > 0 or bool(self.threshold > 0)
+
+    @property
+    def has_ridge(self) -> bool:
+        """Whether every coefficient has a ridge."""
+        return bool(np.all(np.asarray(self.ridge) > 0))
+
+    @property
+    def per_column(self) -> bool:
+        """Whether coefficients differ in their ridge or threshold."""
+        return np.ndim(self.ridge) > 0 or np.ndim(self.threshold) > 0
 
     @property
     def separable(self) -> bool:

@@ -29,13 +29,18 @@ class Intervals(Barrier):
     """λ |w_j| = max over |u_j| ≤ 1 of λ u_j w_j, with x = (u, s, t):
 
     w = s − t,   s (1 − u) = t (1 + u) = β μ.
+
+    λ is one number, or one per column.
     """
 
-    def __init__(self, width: int, count: int, threshold: float, unit: float):
+    def __init__(self, width: int, count: int, threshold: float | FloatArray, unit: float):
         super().__init__(width)
         self.count = count
         self.threshold = threshold
-        self.beta = unit / (2 * count * threshold)
+        if isinstance(threshold, np.ndarray):
+            self.beta = unit / (2 * float(threshold.sum()))
+        else:
+            self.beta = unit / (2 * count * threshold)
         self.weight = unit
 
     def _split(self, x: FloatArray) -> FloatArray:
@@ -126,6 +131,8 @@ class Intervals(Barrier):
         return np.append(s * (1 - u), t * (1 + u))
 
     def complementarity(self, w: FloatArray, x: FloatArray) -> float:
+        if isinstance(self.threshold, np.ndarray):
+            return float((self.threshold * self.products(w, x).reshape(2, self.count)).sum())
         return self.threshold * super().complementarity(w, x)
 
 
