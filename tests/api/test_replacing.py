@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -177,3 +178,14 @@ def test_every_output_says_why_a_run_ended(status, good, tmp_path, capsys):
         assert reason.replace("'", "") in text.replace("'", "").replace("&#x27;", "").replace(
             "&#39;", ""
         )
+
+
+def test_a_folder_that_cannot_be_read_is_left_alone(tmp_path, monkeypatch):
+    """Other users' folders end no run: the result is kept, and writing it is tried again."""
+
+    def forbidden(path, **more):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_dir", forbidden)
+    monkeypatch.setattr(Path, "is_symlink", forbidden)
+    assert place_for(tmp_path / "result", None) == tmp_path / "result"

@@ -85,19 +85,25 @@ def place_for(folder: FilePath, why: str | None) -> FilePath:
 
 def remove_result(folder: FilePath) -> None:
     """Remove the files of a result, and the folder if nothing else is in it."""
-    if folder.is_symlink():
-        return
-    remove_path(folder / "path")
-    _remove(folder, FILES)
+    if _is_own(folder):
+        remove_path(folder / "path")
+        _remove(folder, FILES)
 
 
 def remove_path(folder: FilePath) -> None:
     """Remove the files of a path of results, and the folder if nothing else is in it."""
-    if folder.is_symlink():
-        return
-    for one in folder.glob("strength-[0-9][0-9][0-9]"):
-        _remove(one, FILES)
-    _remove(folder, ("path.json",))
+    if _is_own(folder):
+        for one in folder.glob("strength-[0-9][0-9][0-9]"):
+            _remove(one, FILES)
+        _remove(folder, ("path.json",))
+
+
+def _is_own(folder: FilePath) -> bool:
+    """Whether this is a folder, and no link to one; not if it cannot be read."""
+    try:
+        return folder.is_dir() and not folder.is_symlink()
+    except OSError:
+        return False
 
 
 def _remove(folder: FilePath, names: Sequence[str]) -> None:

@@ -22,11 +22,10 @@ NAMED = 3
 def check_folder(own: PartyFile) -> None:
     """Refuse an output folder with files that no result wrote."""
     folder = own.output
-    if (folder / MARKER).is_file() or not folder.exists():
-        return
-    if not folder.is_dir():
-        raise InvalidInput(f"output: {folder} is a file. Name a folder for the results.")
-    others = sorted(one.name for one in folder.iterdir() if one != own.checkpoint)
+    try:
+        others = _others(own, folder)
+    except OSError:
+        return  # It cannot be read: results that cannot be written are tried again.
     if not others:
         return
     more = ""
@@ -37,6 +36,15 @@ def check_folder(own: PartyFile) -> None:
         "Results replace files of their folder: name a new one in party.toml, for example output "
         '= "result".'
     )
+
+
+def _others(own: PartyFile, folder: Path) -> list[str]:
+    """The files of a folder that has no marker."""
+    if (folder / MARKER).is_file() or not folder.exists():
+        return []
+    if not folder.is_dir():
+        raise InvalidInput(f"output: {folder} is a file. Name a folder for the results.")
+    return sorted(one.name for one in folder.iterdir() if one != own.checkpoint)
 
 
 def claim(folder: Path) -> Path:
