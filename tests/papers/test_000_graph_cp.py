@@ -1103,3 +1103,14 @@ def test_blocks_that_say_the_same_are_not_whitened_in_tree():
         )
         is None
     )
+
+
+@pytest.mark.parametrize("loss", ["poisson", "gamma"])
+def test_the_paper_has_no_steps_for_losses_of_neither_class(loss):
+    rng = np.random.default_rng(0)
+    data = rng.standard_normal((30, 4)), 1.0 + rng.poisson(2.0, 30)
+    problem = co.Problem(loss, "l2", 0.1)
+    settings = {"split": "features", "agents": 2, "method": "graph-cp", "max_rounds": 3}
+    with pytest.raises(InvalidProblem, match=rf"no such ρ for {loss}\. Use variant='improved'"):
+        co.solve(problem, data, variant="paper", **settings)
+    assert co.solve(problem, data, variant="improved", **settings).rounds == 3

@@ -200,9 +200,9 @@ class GraphCP(Method[State | PaperState, Rows]):
             )
         if self.variant == "paper" and not math.isfinite(steepness(problem.loss)):
             raise InvalidProblem(
-                "graph-cp: the step sizes of variant='paper' need a loss whose gradient is bounded "
-                f"by the loss, and that of {problem.loss.name} is not. Use variant='improved', "
-                "which needs no bound."
+                "graph-cp: the step sizes of variant='paper' are for losses with |ℓ'| ≤ ρ (hinge, "
+                "logistic, ...) or |ℓ'| ≤ ρ√ℓ (squared, ...), and there is no such ρ for "
+                f"{problem.loss.name}. Use variant='improved', which needs none."
             )
 
     @property
