@@ -158,6 +158,47 @@ def test_theorem_1_the_ergodic_bound(rule, loss):
         assert lagrangian(w_mean, v) - lagrangian(w, v_mean) <= z @ P @ z / (2 * len(used)) + 1e-9
 
 
+@pytest.mark.parametrize("rule", ["consensus", "proximal-1"])
+def test_theorem_2_the_ergodic_bound_of_inexact_steps(rule):
+    """With ε⁽ᵗ⁾ the part of F(z⁽ᵗ⁾) that P(z⁽ᵗ⁻¹⁾ − z⁽ᵗ⁾) lacks, and D ≥ ‖z⁽ᵗ⁾ − z*‖:
+
+    L(w̄; v*) − L(w*; v̄) ≤ ‖z* − z⁽⁰⁾‖²_P / 2T + D Σ‖ε⁽ᵗ⁾‖ / T.
+    """
+    lam, rho, rounds, y = 0.05, 0.5, 60, SIGNS
+    problem = co.Problem("logistic", "l2", lam, intercept=False)
+    zeros = np.zeros(D), np.zeros(N)
+    path = [zeros, *iterates(method(rule, rho=rho), problem, y, rounds)]
+    z = np.array([np.concatenate(pair) for pair in path])
+    B = np.zeros((N, N))
+    for rows in np.array_split(np.arange(N), K):
+        B[np.ix_(rows, rows)] = X[rows] @ X[rows].T
+    sign = 1 if rule == "consensus" else -1
+    P = np.block([[np.eye(D) / rho, sign * X.T / N], [sign * X / N, rho * K * B / N**2]])
+    w, v = z[1:, :D], z[1:, D:]
+    scores = y * np.log((1 + y * v) / (-y * v))  # ∇ℓ*(v) of the logistic loss
+    monotone = np.hstack([v @ X / N + lam * w, (scores - w @ X.T) / N])
+    errors = monotone - (z[:-1] - z[1:]) @ P
+    # The server's step is exact; those of the agents are rough at first, and summable.
+    np.testing.assert_allclose(errors[:, :D], 0.0, atol=1e-12)
+    sizes = np.linalg.norm(errors, axis=1)
+    assert sizes[0] > 1e-4
+    assert (sizes <= 2e-3 * np.arange(1, rounds + 1) ** -1.1).all()
+
+    w_star, _, _ = pooled_optimum(problem, X, y)
+    v_star = problem.loss.gradient(X @ w_star, y)
+    z_star = np.concatenate([w_star, v_star])
+    farthest = np.linalg.norm(z[1:] - z_star, axis=1).max()
+
+    def lagrangian(w, v):
+        return -problem.loss.conjugate(v, y) / N + w @ X.T @ v / N + problem.penalty.value(w)
+
+    for T in (1, 2, 5, 20, rounds):
+        mean = z[1 : T + 1].mean(axis=0)
+        gap = lagrangian(mean[:D], v_star) - lagrangian(w_star, mean[D:])
+        first = z_star @ P @ z_star / (2 * T)
+        assert 0 <= gap <= first + farthest * sizes[:T].sum() / T
+
+
 @pytest.mark.parametrize("loss", sorted(LOSSES))
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("sparse", [False, True])
