@@ -386,7 +386,7 @@ def test_threads_with_keys_come_to_the_model_of_columns():
     assert_same(case.fit(Threads(), secure_sums=False), here(case), case, exact=False)
 
 
-@pytest.mark.slow
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     "case",
     [

@@ -112,7 +112,7 @@ def forged_choices(honest):
     yield {"choice": chosen, "trials": [{}]}, "lacks a part of a choice"
 
 
-@pytest.mark.slow
+@pytest.mark.rotates
 @pytest.mark.parametrize("sizes", [(1, 24, 24, 24), (2, 24, 30, 24)])
 def test_parties_with_one_or_two_rows_choose_with_the_others(tmp_path, sizes):
     # Without any one party, two with enough rows must be left.
