@@ -113,7 +113,7 @@ def test_what_a_rotation_leaves_alone_needs_no_rounds(name, penalty):
     data = co.Table(X, y, RNG.uniform(0.5, 2.0, N))
     result = co.solve(problem, data, **APART, network="ring", tol=1e-9)
     assert (result.status, result.rounds) == ("optimal", 1)
-    assert result.bill.scalars == 2 * (M - 1) * (D - D // M)
+    assert result.bill.scalars == (M - 1) * (D - D // M)
     pooled = co.solve(problem, data, agents=1, tol=1e-9)
     np.testing.assert_allclose(result.model.coef_, pooled.model.coef_, atol=1e-3)
     if "groups" in penalty:

@@ -300,8 +300,8 @@ def test_rows_of_kinks_and_other_penalties_are_refused():
 
 
 def test_any_network_gives_the_same_answer_and_its_bill():
-    """A round says n + 4 and n + 3 numbers, and 8 for each pair that is remembered; l1 needs some
-    more.
+    """A round sends n + 4 numbers to the label agent, n + 3 from it, and to all 8 for each pair that
+    is remembered; l1 needs some more.
     """
     problem, rounds, memory = co.Problem("logistic", "l2", 0.01, intercept=True), 9, 5
     found = []
@@ -317,8 +317,9 @@ def test_any_network_gives_the_same_answer_and_its_bill():
         result = co.solve(
             problem, (X, SIGNS), **how, tol=1e-14, max_rounds=rounds, check_every=rounds
         )
-        said = sum(2 * N + 7 + 8 * min(t, memory) for t in range(rounds))
-        assert result.bill.scalars == 2 * (M - 1) * said
+        rows = rounds * (2 * N + 7)
+        products = sum(8 * min(t, memory) for t in range(rounds))
+        assert result.bill.scalars == (M - 1) * rows + 2 * (M - 1) * products
         found.append(result.model.coef_)
     np.testing.assert_allclose(found[1:], found[:1] * 5, atol=1e-6)
 

@@ -236,7 +236,8 @@ def test_strengths_and_folds_send_what_they_declare(name):
     if kind.name != "low-rank":
         w = np.zeros(agents[0].design.shape[1] * (2 if split == "users" else 1))
         models = {agent.index: w for agent in agents}
-        asked = [mean_loss(agent.problem, split, models, agent) for agent in agents]
+        labels_at = agents[0].known.labels_at if split == "features" else None
+        asked = [mean_loss(agent.problem, split, models, labels_at, agent) for agent in agents]
         driver.converse(asked, "proof")
     compared = check_counts(agents, driver.conversations, protocols)
     assert split == "users" or len(compared) >= 2

@@ -48,7 +48,7 @@ class DifferentTotals:
         """Totals since then, as the root sees them."""
         check_with = secure_sums.MaskedSums.check_with
         handed_down, decoded = PointToPoint._handed_down, secure_sums.MaskedSums.decoded
-        send, total = PointToPoint.send, Driver._total
+        send, check = PointToPoint.send, Driver._check
         lies = self
 
         def known(sums, key, root, helper):
@@ -65,19 +65,19 @@ class DifferentTotals:
                     message = lies.changed(message, tag, collectives)
             send(collectives, process, message, tag)
 
-        def down(collectives, numbers, tag):
+        def down(collectives, numbers, tag, *way):
             if collectives.process == lies.liar:
                 lies.handing_down = tag
             try:
-                return handed_down(collectives, numbers, tag)
+                return handed_down(collectives, numbers, tag, *way)
             finally:
                 if collectives.process == lies.liar:
                     lies.handing_down = None
 
-        def summed(driver, messages, purpose):
+        def summed(driver, collective, messages):
             if lies.lied_at is not None:
                 lies.said.append((driver.process, np.array(messages[0])))
-            return total(driver, messages, purpose)
+            check(driver, collective, messages)
 
         def seen(sums, numbers, dtype):
             if lies.lied_at is not None and sums._last > lies.lied_at:
@@ -89,7 +89,7 @@ class DifferentTotals:
         monkeypatch.setattr(secure_sums.MaskedSums, "decoded", seen)
         monkeypatch.setattr(PointToPoint, "_handed_down", down)
         monkeypatch.setattr(PointToPoint, "send", sent)
-        monkeypatch.setattr(Driver, "_total", summed)
+        monkeypatch.setattr(Driver, "_check", summed)
 
     def changed(self, message, tag, collectives):
         """The total with other numbers, and the check number that belongs to them."""

@@ -386,7 +386,7 @@ def test_who_adds_up_cannot_change_a_total(tmp_path, monkeypatch, kind, change):
     """
     handed_down = PointToPoint._handed_down
 
-    def changed(self, total, tag):
+    def changed(self, total, tag, *way):
         if self.process == 0 and tag.purpose == "rounds" and self.layout.receives_from is None:
             numbers = fixed_point.rounded(total[:-3], float)
             if change == "scaled":
@@ -396,7 +396,7 @@ def test_who_adds_up_cannot_change_a_total(tmp_path, monkeypatch, kind, change):
                 fixed_point.accumulate(more, 1e-6 * np.ones(numbers.size))
                 total[:-3] = sum_of([total[:-3], more])
                 total[-3:] = sum_of([total[-3:], fixed_point.sum_of(more)])
-        return handed_down(self, total, tag)
+        return handed_down(self, total, tag, *way)
 
     if change == "own message":
         # What it says itself is on its way before it hears anything: a change afterwards is one of

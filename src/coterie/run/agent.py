@@ -216,6 +216,8 @@ class SummaryStatistics:
     """Split by samples, Σ s x² of every column as it is stored."""
     gradient_at_start: FloatArray | None = None
     """Split by samples, X̃ᵀ(s∘ℓ') where methods start, in the coordinates of `Agent.centred`."""
+    labels_at: int = 0
+    """Split by features, the agent with the labels."""
     means: Means | None = None
     """For low-rank models with an intercept."""
     counts: tuple[float, ...] | None = None

@@ -5,6 +5,8 @@ The cost of a collective depends on the network:
 | collective        | with a server                    | on a graph with m agents and E edges     |
 |-------------------|----------------------------------|------------------------------------------|
 | `Sum` of s        | s up and s down per agent: 2 m s | up and down a spanning tree: 2 (m − 1) s |
+| `Sum(to=)`        | s up from others, s down: m s    | up the spanning tree: (m − 1) s          |
+| `Sum(of=)`        | s up, and down to others: m s    | down the spanning tree: (m − 1) s        |
 | `Mix`, `Exchange` | not possible                     | s in both directions of every edge: 2 E s|
 | `Ask` of p agents | p published messages             | p published messages                     |
 
@@ -59,6 +61,7 @@ class Bill:
         self._network = network
         self._links = _links(network)
         self._copies = {collective: int(links.sum()) for collective, links in self._links.items()}
+        """Of a `Sum` to or of one agent, too: they are added when the first one is counted."""
         # (purpose, collective) -> [number, scalars, bits] of one agent, if all agents send messages
         # of equal size
         self._alike: dict[tuple[str, str], list[int]] = {}
@@ -80,6 +83,7 @@ class Bill:
         """Count a collective in which each agent sent `size` numbers of `itemsize` bytes each."""
         entry = self._alike.get((purpose, collective))
         if entry is None:
+            self._know(collective)
             entry = self._alike[purpose, collective] = [0, 0, 0]
         entry[0] += 1
         entry[1] += size
@@ -88,6 +92,14 @@ class Bill:
             sent = self._copies[collective] * size
             self._scalars += sent
             self._bits += 8 * itemsize * sent
+
+    def _know(self, collective: str) -> None:
+        """Count the copies of a `Sum` to or of one agent."""
+        if collective not in self._links:
+            _, way, agent = collective.split()
+            links = _links_of_one(self._network, int(agent), upwards=way == "to")
+            self._links[collective] = links
+            self._copies[collective] = int(links.sum())
 
     def send(
         self, purpose: str, collective: str, agent: int, messages: int, scalars: int, bits: int
@@ -203,7 +215,7 @@ class Bill:
     @property
     def per_word(self) -> dict[str, Cost]:
         """The cost of each collective, over all purposes."""
-        names = sorted({collective for _, collective in (*self._alike, *self._apart)})
+        names = sorted({_word(collective) for _, collective in (*self._alike, *self._apart)})
         return {collective: self._cost(*PURPOSES, collective=collective) for collective in names}
 
     @property
@@ -247,6 +259,9 @@ class Bill:
         for (_, collective), (_, _, bits) in self._alike.items():
             if collective == "Sum":
                 sums += bits
+            elif _word(collective) == "Sum":
+                for i, j in self._ways(collective):
+                    carry(i, j, bits)
             else:
                 mixes += bits
         if self._network.server:
@@ -263,6 +278,20 @@ class Bill:
             carry(i, j, mixes + each[i])
             carry(j, i, mixes + each[j])
         return carried
+
+    def _ways(self, collective: str) -> list[tuple[int, int]]:
+        """The links of a `Sum` to or of one agent, in its direction; agent −1 is the server."""
+        _, way, name = collective.split()
+        agent = int(name)
+        others = [other for other in range(self._network.agents) if other != agent]
+        if self._network.server:
+            if way == "to":
+                return [*((other, -1) for other in others), (-1, agent)]
+            return [(agent, -1), *((-1, other) for other in others)]
+        parents = self._network.tree(agent).parents
+        if way == "to":
+            return [(other, int(parents[other])) for other in others]
+        return [(int(parents[other]), other) for other in others]
 
     def _exchanged_bits(self) -> list[int]:
         """The bits that each agent sent to each neighbour in exchanges of unequal messages."""
@@ -283,7 +312,12 @@ class Bill:
         hops = 2 * self._network.tree().depth
         turns = 0
         for (_, collective), (number, _, _) in self._alike.items():
-            turns += number * (hops if collective == "Sum" else 1)
+            each = 1
+            if collective == "Sum":
+                each = hops
+            elif _word(collective) == "Sum":
+                each = hops // 2
+            turns += number * each
         for (_, collective), table in self._apart.items():
             sent = np.array(table, np.int64)[:, 0]
             if collective == "Exchange":
@@ -330,6 +364,7 @@ class Bill:
         """Continue counting from an earlier `state()`."""
         self._alike = {}
         for purpose, collective, *entry in state["alike"]:
+            self._know(collective)
             self._alike[purpose, collective] = list(entry)
         self._apart = {}
         for purpose, collective, table in state["apart"]:
@@ -343,7 +378,7 @@ class Bill:
     def _cost(self, *purposes: str, collective: str | None = None) -> Cost:
         messages = scalars = bits = 0
         for (purpose, name), (number, size, bits_each) in self._alike.items():
-            if purpose in purposes and collective in (None, name):
+            if purpose in purposes and collective in (None, _word(name)):
                 links = self._copies[name]
                 messages += links * number
                 scalars += links * size
@@ -373,6 +408,28 @@ def _links(network: Network) -> dict[str, npt.NDArray[np.int64]]:
             sums[parent] += 1
     neighbours = np.asarray(network.neighbour_counts, np.int64)
     return {"Sum": sums, "Mix": neighbours, "Exchange": neighbours}
+
+
+def _links_of_one(network: Network, agent: int, *, upwards: bool) -> npt.NDArray[np.int64]:
+    """The copies that each agent and the server send of a `Sum` to that agent, or of that agent."""
+    m = network.agents
+    sent = np.zeros(m + network.server, np.int64)
+    if upwards:
+        sent[:] = 1
+        sent[agent] = 0
+    elif network.server:
+        sent[agent] = 1
+        sent[m] = m - 1
+    else:
+        for parent in network.tree(agent).parents:
+            if parent >= 0:
+                sent[parent] += 1
+    return sent
+
+
+def _word(collective: str) -> str:
+    """The name of the collective, without the agent that it is to or of."""
+    return collective.partition(" ")[0]
 
 
 def format_bits(bits: float) -> str:

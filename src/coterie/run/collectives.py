@@ -27,11 +27,13 @@ IndexArray: TypeAlias = npt.NDArray[np.intp]
 class Sum(msgspec.Struct, frozen=True, gc=False):
     """Ask for the sum of `x` over all agents; all must have the same shape and dtype.
 
-    With `to`, only that agent receives it; the others are sent None.
+    With `to`, only that agent receives it; the others are sent None. With `of`, it is the `x` of
+    that agent alone, and the others send nothing.
     """
 
     x: FloatArray
     to: int | None = None
+    of: int | None = None
     released: bool = False
     """Whether `run.groups.released` made it: no part of it is about few rows of this agent."""
 

@@ -224,16 +224,20 @@ def _refuses(folds: Folds, codes: npt.NDArray[Any], site: Site) -> FloatArray:
     most=lambda case: (1, 2),
 )
 @discloses(
-    "your partial scores of these rows, as part of a sum; from the label party their loss",
+    "your partial scores of these rows, as part of a sum to the label party; from that their loss",
     "the score of each of these rows",
     splits=("features",),
     most=lambda case: (2, case.rows + 2),
 )
 def mean_loss(
-    problem: AnyProblem, split: str, models: Mapping[int, FloatArray], site: Site
+    problem: AnyProblem,
+    split: str,
+    models: Mapping[int, FloatArray],
+    labels_at: int | None,
+    site: Site,
 ) -> Protocol[float]:
-    """The mean loss over all rows: a `Sum` of two numbers, and one of the scores if split by
-    features.
+    """The mean loss over all rows: a `Sum` of two numbers, and one of the scores, to the agent
+    with the labels, if split by features.
 
     `models` has the coefficients of each party; split by features, those of its own columns, which
     need not be centred, and its part of the intercept.
@@ -242,7 +246,7 @@ def mean_loss(
     w = models[site.index].astype(float)
     weight = agent.weight
     if split == "features":
-        scores = yield Sum(product(agent.data.X, w[:-1]) + w[-1])
+        scores = yield Sum(product(agent.data.X, w[:-1]) + w[-1], to=labels_at)
         labelled = agent.data.y is not None
         losses = _losses_of_scores(agent, scores) if labelled else 0.0
         weight = weight if labelled else 0.0

@@ -225,7 +225,10 @@ def _score(held_out: Ready[Parties], problem: Problem[Fit], result: Result) -> f
     parties = held_out.parties
     known = held_out.known(problem)
     models = _models(parties, known, result.model)
-    protocol = partial(mean_loss, known, parties.split, models)
+    labels_at = None
+    if parties.split == "features":
+        labels_at = next(k for k, card in enumerate(parties.cards) if card.outputs is not None)
+    protocol = partial(mean_loss, known, parties.split, models, labels_at)
     found = parties.run_protocol(protocol, "proof")
     assert found is not None, "every party learns the mean loss"
     return found

@@ -71,12 +71,21 @@ class Collectives(ABC):
         self.published: dict[int, FloatArray] = {}
         self._mixing = Mixing(network, self.local, self.layout.at_hand)
         self._step = 0
+        self._ways: dict[int, list[tuple[int, int]]] = {}
         if not network.server:
-            tree = network.tree()
-            self._upwards = [
+            self._root = int(network.tree().order[0])
+            self._upwards = self._way_to(self._root)
+
+    def _way_to(self, root: int) -> list[tuple[int, int]]:
+        """Return the pairs of child and parent in the spanning tree with that root, the last child
+        first.
+        """
+        if root not in self._ways:
+            tree = self.network.tree(root)
+            self._ways[root] = [
                 (int(j), int(tree.parents[j])) for j in reversed(tree.order) if tree.parents[j] >= 0
             ]
-            self._root = int(tree.order[0])
+        return self._ways[root]
 
     def tag(self, purpose: str, collective: str) -> Tag:
         """Return a tag for the next messages."""
@@ -89,10 +98,29 @@ class Collectives(ABC):
 
     def total_at(self, agent: int, messages: Sequence[FloatArray], tag: Tag) -> FloatArray | None:
         """Return the sum over all agents in the process of `agent`, and None in all other
-        processes. In one trusted cluster every process may compute it.
+        processes. In one trusted cluster every process may compute it. On a graph, agents add along
+        the spanning tree with its root at `agent`, in all transports.
         """
-        total = self.total(messages, tag)
+        if self.network.server:
+            total = self.total(messages, tag)
+            return total if agent in self.local else None
+        usual = self._root, self._upwards
+        self._root, self._upwards = agent, self._way_to(agent)
+        try:
+            total = self.total(messages, tag)
+        finally:
+            self._root, self._upwards = usual
         return total if agent in self.local else None
+
+    def total_of(self, agent: int, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
+        """Return the message of `agent`, as a sum with zeros, in a new array. The other messages
+        have its size and type.
+        """
+        given = [
+            message if other == agent else np.zeros_like(message)
+            for other, message in zip(self.local, messages, strict=True)
+        ]
+        return self.total(given, tag)
 
     @abstractmethod
     def mixed(self, rule: str | Matrix, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
@@ -213,6 +241,9 @@ class OneProcess(Collectives):
 
     def total(self, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
         return self._in_order(messages)
+
+    def total_of(self, agent: int, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
+        return self.sums.alone(messages[agent])
 
     def mixed(self, rule: str | Matrix, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
         matrix = self._mixing.operator(rule, messages[0].dtype, messages[0].size).matrix

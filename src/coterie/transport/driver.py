@@ -360,6 +360,8 @@ class Driver:
     def _sum(self, collectives: Sequence[Sum], purpose: str) -> Sequence[FloatArray]:
         messages = [collective.x for collective in collectives]
         self._same_shape("Sum", messages)
+        if any(collective.of is not None for collective in collectives):
+            return self._sum_of(collectives, messages, purpose)
         if collectives[0].to is not None or any(
             collective.to is not None for collective in collectives
         ):
@@ -378,15 +380,29 @@ class Driver:
         self._check("Sum", messages)
         self._fits(messages)
         total = self.collectives.total_at(to, messages, self._tag(purpose, "Sum"))
-        size = messages[0].size
-        bits = 8 * size * self.collectives.sums.bytes_of(messages[0].dtype)
-        for agent in range(self.network.agents):
-            if agent != to:
-                self.bill.send(purpose, "Sum", agent, 1, size, bits)
+        itemsize = self.collectives.sums.bytes_of(messages[0].dtype)
+        self.bill.say(purpose, f"Sum to {to}", messages[0].size, itemsize)
         if total is None:
             return [None] * len(collectives)
         self._finite("Sum", total, messages)
         return [sealed(total) if agent == to else None for agent in self.local]
+
+    def _sum_of(
+        self, collectives: Sequence[Sum], messages: Sequence[FloatArray], purpose: str
+    ) -> Sequence[FloatArray]:
+        """Return the message of one agent to all agents. It is no secret and has no masks."""
+        of = collectives[0].of
+        if of is None or any(collective.of != of for collective in collectives):
+            raise ProtocolError("the agents expected the message of different agents.")
+        if of in self.local:
+            self._check("Sum", messages)
+            self._fits(messages)
+        total = self.collectives.total_of(of, messages, self._tag(purpose, "Sum"))
+        self._finite("Sum", total, messages)
+        if self.account is not None:
+            self.account.receive(total)
+        self.bill.say(purpose, f"Sum of {of}", total.size, total.itemsize)
+        return [sealed(total)] * len(collectives)
 
     def _total(self, messages: Sequence[FloatArray], purpose: str) -> FloatArray:
         """Return the sum of all agents' messages. The messages of this process's agents may be the

@@ -28,7 +28,8 @@ class Layout:
         self.others = sorted(self.agents_of.keys() - {process})
         self.leads = process == process_of[0]
         """Whether agent 0 runs in this process. Its process decides when to stop."""
-        self.receives_from, self.sends_to = self._relay()
+        self._relays: dict[int, tuple[int | None, list[int]]] = {}
+        self.receives_from, self.sends_to = self.relay(0)
         """The process that sends an aggregate to this one (None at the root), and the processes to
         which this process sends it.
         """
@@ -78,12 +79,18 @@ class Layout:
             return 1
         return max(1, self.network.diameter)
 
-    def _relay(self) -> tuple[int | None, list[int]]:
+    def relay(self, root: int) -> tuple[int | None, list[int]]:
+        """Return the process that sends a message of that agent to this process (None at the
+        agent's own process), and the processes to which this process sends it.
+        """
+        if root not in self._relays:
+            self._relays[root] = self._relay(root)
+        return self._relays[root]
+
+    def _relay(self, root: int) -> tuple[int | None, list[int]]:
         if self.network.server:
-            if self.leads:
-                return None, self.others
-            return self.process_of[0], []
-        tree = self.network.tree()
+            return self._relay_by_server(root)
+        tree = self.network.tree(root)
         receives_from: dict[int, int | None] = {}
         for agent in map(int, tree.order):
             parent = int(tree.parents[agent])
@@ -94,3 +101,14 @@ class Layout:
         return receives_from[self.process], [
             other for other, source in receives_from.items() if source == self.process
         ]
+
+    def _relay_by_server(self, root: int) -> tuple[int | None, list[int]]:
+        """The process of agent 0 does the work of the server."""
+        server = self.process_of[0]
+        holder = self.process_of[root]
+        if self.process == server:
+            source = None if holder == server else holder
+            return source, [other for other in self.others if other != holder]
+        if self.process == holder:
+            return None, [server]
+        return server, []

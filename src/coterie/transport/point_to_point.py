@@ -72,19 +72,37 @@ class PointToPoint(Collectives):
             [added([message[piece] for message in encoded], tag) for piece in _pieces(encoded[0])]
         )
         first = messages[0].reshape(-1)
+        way = self.layout.receives_from, self.layout.sends_to
         if self.sums.root is not None:
             # The other processes check the whole numbers of the aggregate. The root cannot check
             # them.
-            numbers = self.sums.decoded(self._handed_down(total, tag), first.dtype)
+            numbers = self.sums.decoded(self._handed_down(total, tag, *way), first.dtype)
         elif self.layout.receives_from is None:
-            numbers = self._handed_down(self.sums.decoded(total, first.dtype), tag)
+            numbers = self._handed_down(self.sums.decoded(total, first.dtype), tag, *way)
         else:
-            numbers = self._handed_down(first, tag)
+            numbers = self._handed_down(first, tag, *way)
+        self._note(numbers)
+        return numbers.reshape(messages[0].shape)
+
+    def _note(self, numbers: FloatArray) -> None:
+        """Take down an aggregate that all processes receive, and compare it with them."""
         if self.transcript is not None:
             self.transcript.update(numbers.data)
         if self.compare is not None:
             self.compare()
-        return numbers.reshape(messages[0].shape)
+
+    def total_of(self, agent: int, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
+        """Pass the message of that agent on to all: down the spanning tree with its root at that
+        agent, or through the server.
+        """
+        if not self.layout.others:
+            return self.sums.alone(messages[self.local.index(agent)])
+        numbers = messages[0].reshape(-1)
+        if agent in self.local:
+            numbers = self.sums.alone(messages[self.local.index(agent)].reshape(-1))
+        received = self._handed_down(numbers, tag, *self.layout.relay(agent))
+        self._note(received)
+        return received.reshape(messages[0].shape)
 
     def _encoded(self, messages: Sequence[FloatArray], tag: Tag) -> list[npt.NDArray[Any]]:
         """Return the messages of this process's agents in the form in which they are sent."""
@@ -131,11 +149,7 @@ class PointToPoint(Collectives):
         result has no meaning.
         """
         if not self.network.server:
-            tree = self.network.tree(agent)
-            upwards = [
-                (int(j), int(tree.parents[j])) for j in reversed(tree.order) if tree.parents[j] >= 0
-            ]
-            return self._climbed(messages, tag, upwards, agent)
+            return self._climbed(messages, tag, self._way_to(agent), agent)
         total = self._served(messages, tag)
         holder = self.process_of[agent]
         server = self.process_of[0]
@@ -145,18 +159,22 @@ class PointToPoint(Collectives):
             return np.array(self._expected(server, tag, total.size, total.dtype))
         return total
 
-    def _handed_down(self, total: npt.NDArray[Any], tag: Tag) -> npt.NDArray[Any]:
+    def _handed_down(
+        self,
+        total: npt.NDArray[Any],
+        tag: Tag,
+        source: int | None,
+        targets: Sequence[int],
+    ) -> npt.NDArray[Any]:
         """Pass the aggregate down from the root. Only at the root, `total` is the aggregate. In
         other processes it only has the aggregate's size and type.
         """
         parts = []
         for piece in _pieces(total):
             numbers = total[piece]
-            if self.layout.receives_from is not None:
-                numbers = self._expected(
-                    self.layout.receives_from, tag, numbers.size, numbers.dtype
-                )
-            for process in self.layout.sends_to:
+            if source is not None:
+                numbers = self._expected(source, tag, numbers.size, numbers.dtype)
+            for process in targets:
                 self.send(process, numbers, tag)
             parts.append(numbers)
         if len(parts) > 1:

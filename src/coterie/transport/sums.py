@@ -59,6 +59,12 @@ class PlainSums:
         """
         return message.reshape(-1)
 
+    def alone(self, message: FloatArray) -> FloatArray:
+        """Return the sum of this message and of zeros, in a new array."""
+        # The sum of −0 and 0 is 0.
+        total: FloatArray = message + message.dtype.type(0.0)
+        return total
+
     def add(self, total: npt.NDArray[Any], message: npt.NDArray[Any]) -> None:
         """Add a message to a partial sum, in place."""
         total += message
@@ -99,6 +105,9 @@ class ExactSums(PlainSums):
 
     def decoded(self, total: npt.NDArray[Any], dtype: Any) -> FloatArray:
         return fixed_point.rounded(total, dtype)
+
+    def alone(self, message: FloatArray) -> FloatArray:
+        return self.at_once([message])
 
     def at_once(self, messages: Sequence[FloatArray]) -> FloatArray:
         """Return the sum of messages that are all in this process."""

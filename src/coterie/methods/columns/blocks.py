@@ -210,14 +210,14 @@ class Blocks(Lbfgs):
             return after
         width = state.columns.shape[1]
         if agent.data.y is None:
-            received = yield Sum(np.zeros(width))
+            received = yield Sum(np.zeros(width), of=agent.known.labels_at)
             end = state.place + len(state.rotation)
             rotated = received[state.place : end]
             return replace(state, w=state.rotation @ rotated)
         w, v = _solved_once(agent, state)
         own = agent.data.d
         of_others = slice(own, own + width)
-        yield Sum(w[of_others])
+        yield Sum(w[of_others], of=agent.known.labels_at)
         return replace(state, w=np.delete(w, of_others), v=v)
 
     def score_sums(self, agent: Agent, state: ColumnsState) -> RowSums | ColumnSums:

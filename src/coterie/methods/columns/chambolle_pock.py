@@ -155,20 +155,21 @@ def dual_step(agent: Agent, q: FloatArray, s: float) -> FloatArray:
 
 
 def values_at(agent: Agent, point: Point) -> Protocol[tuple[FloatArray, FloatArray, FloatArray]]:
-    """Return the agent's block of a point, the scores of all agents, and the λ of the label agent:
-    by default the gradient of the loss.
+    """Return the agent's block of a point, at the label agent the scores of all agents, and the λ
+    of the label agent: by default the gradient of the loss.
     """
     theta = point.w.astype(agent.design.dtype)
     dtype = agent.design.dtype
-    scores = yield Sum(agent.design.forward(theta))
-    lam = np.zeros_like(scores)
+    own = agent.design.forward(theta)
+    scores = yield Sum(own, to=agent.known.labels_at)
+    lam = np.zeros_like(own)
     if agent.data.y is not None:
         if point.v is None:
             v = agent.loss.gradient(scores, agent.labels)
         else:
             v = point.v
         lam = agent.weighted(v).astype(dtype)
-    lam = yield Sum(lam)
+    lam = yield Sum(lam, of=agent.known.labels_at)
     return theta, scores, lam
 
 
@@ -306,7 +307,7 @@ def traffic(network: Network) -> tuple[float, float, str]:
     edges = network.n_edges
     longer = TUNING.longer * math.sqrt(network.agents)
     words = (
-        f"graph-cp sends {2 * edges} numbers per sample and round, tree {4 * (m - 1)} "
+        f"graph-cp sends {2 * edges} numbers per sample and round, tree {2 * (m - 1)} "
         f"and is expected to take {longer:.2g} times fewer rounds"
     )
-    return 2.0 * edges * longer, 4.0 * (m - 1), words
+    return 2.0 * edges * longer, 2.0 * (m - 1), words

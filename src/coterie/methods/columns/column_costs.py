@@ -3,8 +3,8 @@ without moving the columns.
 
 The rounds were measured on columns that served no tuning (docs/benchmarks.md) and on the
 calibration set of docs/auto.md. They only serve the choice of a method. A `Sum` sends every number
-2 (m − 1) times, or 2 m times with a server. A column that moves sends n numbers for each hop to the
-label agent.
+2 (m − 1) times, or 2 m times with a server; one to or of the label agent half as often. A column
+that moves sends n numbers for each hop to the label agent.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def numbers_sent(problem: Problem, network: Network, sizes: Sizes) -> dict[str, 
     else:
         later = rounds
     return {
-        "lbfgs": rounds * (2 * n + of_rows) * copies,
-        "blocks": moved + later * (2 * d + of_columns) * copies,
-        "tree": TREE_ROUNDS * rounds * 2 * n * copies,
+        "lbfgs": rounds * (n + of_rows) * copies,
+        "blocks": moved + later * (d + of_columns) * copies,
+        "tree": TREE_ROUNDS * rounds * n * copies,
     }
 
 

@@ -229,7 +229,7 @@ class GraphCP(Method[State | PaperState, Rows]):
             u = scores
             v = lam
         else:
-            u = np.zeros_like(scores)
+            u = np.zeros_like(lam)
             v = state.v
         return replace(
             state, theta=theta, theta_0=theta, w=theta, lam=lam, lam_0=lam, u=u, u_0=u, v=v

@@ -2,8 +2,8 @@
 
 | class        | the scores X p                         | the gradients Xᵀ(s∘v)              |
 |--------------|----------------------------------------|------------------------------------|
-| `RowSums`    | a `Sum` of the X_j p_j of all agents:  | a `Sum` of s∘v: n numbers. Each    |
-|              | n numbers                              | agent multiplies by its own X_jᵀ   |
+| `RowSums`    | a `Sum` of the X_j p_j of all agents,  | s∘v to all agents: n numbers. Each |
+|              | to the label agent: n numbers          | agent multiplies by its own X_jᵀ   |
 | `ColumnSums` | a `Sum` of all R_jᵀp_j: a number per   | a `Sum` of R_jᵀX_jᵀ(s∘v): a number |
 |              | column                                 | per column                         |
 
@@ -26,10 +26,12 @@ class RowSums:
     def scores(
         self, agent: Agent, p: FloatArray, more: tuple[float, ...] = ()
     ) -> Protocol[tuple[FloatArray, FloatArray]]:
-        """Return X p, and the sums of some more numbers."""
+        """Return X p and the sums of some more numbers, at the label agent only."""
         rows = agent.design.shape[0]
         own = agent.design.forward(p)
-        received = yield Sum(_message(agent, own, more))
+        received = yield Sum(_message(agent, own, more), to=agent.known.labels_at)
+        if received is None:
+            return np.empty(0), np.empty(0)
         received = received.astype(float)
         return received[:rows], received[rows:]
 
@@ -41,8 +43,8 @@ class RowSums:
         if agent.data.y is not None:
             message = _message(agent, agent.weighted(v), more)
         else:
-            message = _message(agent, np.zeros(rows), np.zeros(len(more)))
-        received = yield Sum(message)
+            message = np.zeros(rows + len(more), agent.design.dtype)
+        received = yield Sum(message, of=agent.known.labels_at)
         received = received.astype(float)
         own = agent.design.adjoint(received[:rows])
         return own, received[rows:]
@@ -71,16 +73,16 @@ class ColumnSums:
     def scores(
         self, agent: Agent, p: FloatArray, more: tuple[float, ...] = ()
     ) -> Protocol[tuple[FloatArray, FloatArray]]:
-        """Return X p, at the label agent only, and the sums of some more numbers."""
+        """Return X p and the sums of some more numbers, at the label agent only."""
         width = self.columns.shape[1]
         has_labels = agent.data.y is not None
         own = np.zeros(width)
         if not has_labels:
             own[self._own] = self.rotation.T @ p
-        received = yield Sum(np.append(own, more))
+        received = yield Sum(np.append(own, more), to=agent.known.labels_at)
+        if received is None:
+            return np.empty(0), np.empty(0)
         received = received.astype(float)
-        if not has_labels:
-            return np.empty(0), received[width:]
         scores: FloatArray = agent.design.forward(p) + self.columns @ received[:width]
         return scores, received[width:]
 
@@ -90,11 +92,11 @@ class ColumnSums:
         """Return Xᵀ(s∘v) of this agent's columns, and some more numbers of the label agent."""
         width = self.columns.shape[1]
         if agent.data.y is None:
-            received = yield Sum(np.zeros(width + len(more)))
+            received = yield Sum(np.zeros(width + len(more)), of=agent.known.labels_at)
             return self.rotation @ received[self._own], received[width:]
         weighted = agent.weighted(v)
         of_others = self.columns.T @ weighted
-        received = yield Sum(np.append(of_others, more))
+        received = yield Sum(np.append(of_others, more), of=agent.known.labels_at)
         return agent.design.adjoint(weighted), received[width:]
 
 

@@ -6,8 +6,8 @@ together. With a `Sum` over all agents one λ is enough, and the iteration equal
 agent with all columns:
 
     θ_j⁺ = prox_{n a_j r_j}(θ_j − a_j X_jᵀλ)          a_j = 1 / (s κ N_j)
-    u⁺   = u + Σ_j X_j(θ_j⁺ − θ_j)                    a `Sum` of n numbers
-    λ⁺   = prox_{s ℓ*}(λ + s(2u⁺ − u))                the label agent sends it: another `Sum`
+    u⁺   = u + Σ_j X_j(θ_j⁺ − θ_j)                    a `Sum` of n numbers to the label agent
+    λ⁺   = prox_{s ℓ*}(λ + s(2u⁺ − u))                the label agent sends it to all
 
 κ = ‖[X_1 N_1^{-1/2} ... X_m N_m^{-1/2}]‖² is between 1 and m; the agents estimate it before the
 first round. Blocks of nearly dependent columns are whitened, unless κ shows that all blocks have
@@ -43,7 +43,7 @@ from coterie.methods.columns.chambolle_pock import (
 from coterie.methods.method import Method, Rows
 from coterie.networks import Network
 from coterie.numerics.acceleration.halpern import restarts
-from coterie.numerics.arrays import FloatArray, shared_result
+from coterie.numerics.arrays import FloatArray
 from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
@@ -85,7 +85,7 @@ class State:
 
 @dataclass(frozen=True)
 class Tree(Method[State, Rows]):
-    """Chambolle–Pock with exact sums: two `Sum`s of n numbers per round."""
+    """Chambolle–Pock with exact sums: n numbers to the label agent and n from it per round."""
 
     name: ClassVar[str] = "tree"
     split: ClassVar[str] = "features"
@@ -94,8 +94,8 @@ class Tree(Method[State, Rows]):
     )
     disclosure: ClassVar[Disclosure] = Disclosure(
         sent=(
-            "the change of your partial scores, one number per row, as part of a sum along the "
-            "tree; the dual variables come back"
+            "the change of your partial scores, one number per row, as part of a sum to the label "
+            "party; the dual variables come back"
         ),
         learned=f"the labels, from the dual variables; and {SCORES_OF_BRANCHES}",
         secure=f"the labels, from the dual variables; and {SCORES_OF_OTHERS}",
@@ -133,7 +133,7 @@ class Tree(Method[State, Rows]):
             kappa = yield from pooled_norm(agent, norms**-0.5)
         norms *= kappa or 1.0
         theta = agent.first_model()
-        u = yield Sum(agent.design.forward(theta))
+        u = yield Sum(agent.design.forward(theta), to=agent.known.labels_at)
         lam = np.zeros(agent.design.shape[0], agent.design.dtype)
         dual = lam
         if agent.data.y is None:
@@ -179,13 +179,15 @@ class Tree(Method[State, Rows]):
         theta_next = new * (state.theta + 2.0 * theta_change) + old * state.theta_0
         # u⁺ − u = Σ_j X_j(θ_j⁺ − θ_j), and κ Σ_j ‖N_j^½Δθ_j‖²
         weight = own_weight(agent, state.norms, theta_change, state.whiten)
-        received = yield Sum(_with(agent.design.forward(theta_change), weight))
+        labels_at = agent.known.labels_at
+        change = _with(agent.design.forward(theta_change), weight)
+        received = yield Sum(change, to=labels_at)
         after = replace(state, theta=theta_next, w=theta, k=k + 1)
         if local:
             after, message = _dual_side(agent, after, received, t)
         else:
-            message = shared_result(received, _no_message, received)
-        received = yield Sum(message)
+            message = np.zeros(change.size + 1, change.dtype)
+        received = yield Sum(message, of=labels_at)
         lam = received[:-2]
         ends = bool(received[-2])
         after = replace(after, lam=lam, s=float(received[-1]))
@@ -234,11 +236,6 @@ def _dual_side(
         s = rebalanced(s, 1.0, duals, blocks, 0.0)[0]
     after = replace(state, u=u, v=v, first=first, before=now)
     return after, _with(lam_next, float(ends), s)
-
-
-def _no_message(received: FloatArray) -> FloatArray:
-    """Return the part of the other agents in the sum of `_dual_side`."""
-    return np.zeros(received.size + 1, received.dtype)
 
 
 def _most_before(case: Case) -> Counts:

@@ -99,7 +99,9 @@ class ColumnsState(State):
 
 @dataclass(frozen=True)
 class Lbfgs(QuasiNewton[ColumnsState]):
-    """L-BFGS on data split by features: two `Sum`s of n numbers per round and small ones."""
+    """L-BFGS on data split by features: n numbers to the label agent and n from it per round, and
+    small sums.
+    """
 
     name: ClassVar[str] = "lbfgs"
     split: ClassVar[str] = "features"
@@ -109,10 +111,9 @@ class Lbfgs(QuasiNewton[ColumnsState]):
     instead: ClassVar[str] = "tree or graph-cp"
     disclosure: ClassVar[Disclosure] = Disclosure(
         sent=(
-            "the change of your partial scores, one number per row, and inner products of your "
-            "last steps and "
-            "gradients, as parts of sums along the tree; from the label party the gradient of the "
-            "loss at every row"
+            "the change of your partial scores, one number per row, as part of a sum to the label "
+            "party; inner products of your last steps and gradients, as parts of sums; from the "
+            "label party the gradient of the loss at every row"
         ),
         learned=f"the labels, from the gradients; and {SCORES_OF_BRANCHES}",
         secure=f"the labels, from the gradients; and {SCORES_OF_OTHERS}",

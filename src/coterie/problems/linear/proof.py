@@ -44,7 +44,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.numerics.arrays import Design, FarDesign, FloatArray, shared_result
+from coterie.numerics.arrays import Design, FarDesign, FloatArray
 from coterie.numerics.kernels.sides import all_sides, sides
 from coterie.numerics.local_loss import LocalLoss, weighted_norm
 from coterie.numerics.losses import Loss
@@ -228,10 +228,10 @@ def _both(one: tuple[Any, Any], other: tuple[Any, Any]) -> tuple[Any, Any]:
 
 @discloses(
     (
-        "your partial scores, one number per row, as part of a sum; from the label party the dual "
-        "vector, to all"
+        "your partial scores, one number per row, as part of a sum to the label party; from the "
+        "label party the dual vector, to all"
     ),
-    "the label of each row, from its score and its dual variable",
+    "the label of each row, from its dual variable; the label party: the scores of all rows",
     splits=("features",),
     most=lambda case: (2, 2 * case.rows),
 )
@@ -251,7 +251,7 @@ def _by_features(
     w = point.w.astype(float)
     scores = yield from _common_scores(agent, w)
     v = _dual_of_labels(agent, point, scores)
-    gradients, size = yield from _common_adjoint(agent, v, scores)
+    gradients, size = yield from _common_adjoint(agent, v)
     norms, rotated = _rotated_norms(agent)
     adjoint = problem.coefficients(gradients, agent.design.intercept)
     coefficients = problem.coefficients(w, agent.design.intercept)
@@ -300,13 +300,17 @@ def _by_features(
 
 
 def _common_scores(agent: Agent, w: FloatArray) -> Protocol[FloatArray]:
-    """The scores of the whole model, from the columns of all agents."""
+    """The scores of the whole model, from the columns of all agents, at the agent with the labels;
+    empty elsewhere.
+    """
     sums = agent.scratch.get("score sums")
-    scores: FloatArray
+    scores: FloatArray | None
     if sums is None:
-        scores = yield Sum(agent.design.forward(w))
+        scores = yield Sum(agent.design.forward(w), to=agent.known.labels_at)
     else:
         scores, _ = yield from sums.scores(agent, w)
+    if scores is None:
+        return np.empty(0)
     return scores
 
 
@@ -323,9 +327,7 @@ def _dual_of_labels(agent: Agent, point: Point, scores: FloatArray) -> FloatArra
     return v
 
 
-def _common_adjoint(
-    agent: Agent, v: FloatArray, scores: FloatArray
-) -> Protocol[tuple[FloatArray, float]]:
+def _common_adjoint(agent: Agent, v: FloatArray) -> Protocol[tuple[FloatArray, float]]:
     """X̃ᵀ(s∘v) of the agent's own columns, and ‖s∘v‖."""
     sums = agent.scratch.get("score sums")
     if sums is not None:
@@ -335,8 +337,8 @@ def _common_adjoint(
     if agent.data.y is not None:
         own = agent.weighted(v)
     else:
-        own = shared_result(scores, lambda: np.zeros(len(scores)))
-    common = yield Sum(own)
+        own = np.zeros(agent.data.n)
+    common = yield Sum(own, of=agent.known.labels_at)
     adjoint = agent.design.adjoint(common)
     return adjoint, float(np.linalg.norm(common))
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.errors import InvalidData
+from coterie.errors import InvalidData, ProtocolError
 from coterie.numerics.arrays import FloatArray, shared_result
 from coterie.numerics.local_loss import side_by_side
 from coterie.numerics.losses import Loss
@@ -282,10 +282,10 @@ def _from_rows(
     (
         "from the label party: the number of rows, and sums of losses and of squares of labels at "
         "the "
-        "best constant"
+        "best constant; and which party it is"
     ),
     splits=("features",),
-    most=lambda case: (1, 8),
+    most=lambda case: (1, 9),
 )
 @discloses(
     (
@@ -313,26 +313,35 @@ def _by_features(agent: Agent) -> Protocol[SummaryStatistics]:
     # Without an intercept, no other message depends on the number of rows of each class.
     counted = _has_events(agent) and agent.problem.intercept
     mine: FloatArray = np.zeros(6)
-    own_labels, constant = 0.0, 0.0
+    own_labels, constant, labels_at = 0.0, 0.0, 0
     if agent.data.y is not None:
         mine, constant = _of_labels(agent)
         own_labels = _sum_of_labels(agent)
+        labels_at = agent.index
     labels = [own_labels] if counted else []
-    of_columns = [lengths.sum(dtype=float), sum_of_inverses(lengths)]
+    of_columns = [lengths.sum(dtype=float), sum_of_inverses(lengths), labels_at]
     sums = yield Sum(np.concatenate([mine, of_columns, labels]))
     total, at_start, squares, gap_unit, at_zero, label_scale = map(float, sums[:6])
     spread, inverses = map(float, sums[6:8])
     counts = None
     if counted:
-        counts = _counts(agent, total, float(sums[8]))
+        counts = _counts(agent, total, float(sums[9]))
     return replace(
         lengths_of_start(agent, total, at_start, squares, squares * spread, inverses),
         gap_unit=gap_unit,
         primal_at_zero=at_zero,
         **_constants(agent, constant),
         label_scale=label_scale,
+        labels_at=_valid_index(agent, float(sums[8])),
         counts=counts,
     )
+
+
+def _valid_index(agent: Agent, place: float) -> int:
+    """The index of an agent, from a sum of numbers of all agents."""
+    if place not in range(agent.count):
+        raise ProtocolError("introduction: the sum for the index of the label party is no index.")
+    return int(place)
 
 
 def _of_labels(agent: Agent) -> tuple[FloatArray, float]:
