@@ -41,6 +41,7 @@ bench: $(BENCH)/.installed
 	$(ONE_THREAD) $(BENCH)/bin/python benchmarks/engine_overhead.py
 	$(ONE_THREAD) $(BENCH)/bin/python benchmarks/bench.py $(WITH)
 	$(ONE_THREAD) $(BENCH)/bin/python benchmarks/non_smooth.py
+	$(ONE_THREAD) $(BENCH)/bin/python benchmarks/small_fits.py
 	$(ONE_THREAD) $(BENCH)/bin/python benchmarks/on_the_cluster.py --write docs/cluster-benchmarks.md
 
 bench-quick: $(BENCH)/.installed

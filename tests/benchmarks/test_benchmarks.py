@@ -32,7 +32,7 @@ from benchmarks.peers import PEERS, Peer, missing
 from benchmarks.problems import Case
 
 import coterie as co
-from benchmarks import scale
+from benchmarks import scale, small_fits
 from coterie.networks import network
 from tests.harness.reference import pooled_optimum
 
@@ -251,3 +251,15 @@ def test_simulated_sums_take_what_the_tree_says():
     alike = scale.sum_seconds(path, 50, 0.5, work=2.0)
     for worse in ({"lost": 0.2}, {"tail": 1.0}, {"slow": 1.0}):
         assert scale.sum_seconds(path, 50, 0.5, work=2.0, **worse) > 1.1 * alike
+
+
+def test_small_fits_of_all_solvers_have_one_model(monkeypatch):
+    monkeypatch.setattr(small_fits, "SIZES", (80, 120))
+    found = list(small_fits.cases())
+    assert len({case.name for case in found}) == len(found) == 8
+    for case in found:
+        expected = np.ravel(case.scikit_learn().coef_)
+        for fit in (case.solve, case.estimator):
+            fitted = getattr(fit(), "model", None) or case.estimator()
+            np.testing.assert_allclose(np.ravel(fitted.coef_), expected, rtol=0, atol=5e-3)
+    assert all(each > 0 for each in small_fits.milliseconds([int, float], 2))
