@@ -7,7 +7,7 @@ numbers are no longer those that were fitted, and the digest is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,11 +32,12 @@ class PendingDigest:
 
     def __init__(self, table: Table):
         self.table = table
-        self.checksum = _checksum(table)
+        self._parts = _parts(table)
+        self.checksum = _checksum(self._parts)
 
     def value(self) -> str:
         """Compute the digest; refuse a table that has changed."""
-        if _checksum(self.table) != self.checksum:
+        if _checksum(self._parts) != self.checksum:
             raise InvalidData(
                 f"party {self.table.name!r}: the numbers of its table were changed after the fit, "
                 "so the certificate cannot name the data that was fitted. Save or print the "
@@ -56,27 +57,26 @@ def pending_digests(tables: Sequence[AnyTable]) -> list[PendingDigest] | None:
 def _in_memory(table: Table) -> bool:
     if is_tensor(table.X) or is_on_disk(table.X):
         return False
-    return all(
-        type(part) is np.ndarray and part.itemsize in WORDS and part.flags.forc
-        for part in _parts(table)
-    )
+    return all(_is_plain(part) for part in _parts(table))
 
 
-def _parts(table: Table) -> Iterator[FloatArray]:
+def _is_plain(part: FloatArray) -> bool:
+    return type(part) is np.ndarray and part.itemsize in WORDS and part.flags.forc
+
+
+def _parts(table: Table) -> list[FloatArray]:
     """The arrays of which the digest is."""
     X = table.X
+    of_rows = [X]
     if is_sparse(X):
-        yield from (X.data, X.indices, X.indptr)
-    else:
-        yield X
-    for part in (table.y, table.weights, table.offset):
-        if part is not None:
-            yield part
+        of_rows = [X.data, X.indices, X.indptr]
+    values = (table.y, table.weights, table.offset)
+    return of_rows + [part for part in values if part is not None]
 
 
-def _checksum(table: Table) -> int:
+def _checksum(parts: Sequence[FloatArray]) -> int:
     found: Any = 0
-    for part in _parts(table):
+    for part in parts:
         words = part.ravel(order="K").view(WORDS[part.itemsize])
         words.flags.writeable = False  # one compiled version serves both kinds of arrays
         found = checksum(words, np.uint64(found))

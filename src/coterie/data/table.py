@@ -269,8 +269,8 @@ def _as_slice(where: Indices) -> slice | Indices:
     """A slice if the numbers are consecutive, because slices are views."""
     if where.size == 0:
         return slice(0, 0)
-    consecutive = where[-1] - where[0] == where.size - 1 and bool((np.diff(where) == 1).all())
-    if consecutive:
+    spans = where[-1] - where[0] == where.size - 1
+    if spans and (where[1:] > where[:-1]).all():
         return slice(int(where[0]), int(where[-1]) + 1)
     return where
 

@@ -261,8 +261,7 @@ class _DenseRows:
         if self.columns is not None:
             A = A[:, self.columns]
         if self.centre is not None:
-            A = A - self.centre
-            A[np.abs(A) <= NOISE * np.abs(self.centre)] = 0.0
+            A = _centred(A, self.centre)
         weighted: FloatArray
         if self.scale is None:
             weighted = A.astype(self.kind, copy=False)
@@ -278,6 +277,15 @@ class _DenseRows:
             product = A
         weighted = np.multiply(A, roots[:, None], out=product, dtype=self.kind)
         return weighted
+
+
+def _centred(rows: FloatArray, centre: FloatArray) -> FloatArray:
+    """Rows about the centre; a difference that is rounding becomes 0."""
+    found: FloatArray = rows - centre
+    noise = np.abs(found) <= NOISE * np.abs(centre)
+    if noise.any():  # seldom, and much faster than to set no entries
+        found[noise] = 0.0
+    return found
 
 
 def symmetric(moment: FloatArray) -> FloatArray:
@@ -433,8 +441,7 @@ def _moments_of_batch(design: BatchDesign, weights: FloatArray | None) -> FloatA
     count, n, d = rows.shape
     if isinstance(design.base, CentredDesign):
         centre = design.base.centre
-        rows = rows - centre
-        rows[np.abs(rows) <= NOISE * np.abs(centre)] = 0.0
+        rows = _centred(rows, centre)
     if weights is not None:
         rows = rows * np.sqrt(weights)[:, :, None]
     width = design.shape[1]
