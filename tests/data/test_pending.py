@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 
 import numpy as np
@@ -13,6 +14,7 @@ from coterie.data import Table, pending
 from coterie.data.pending import PendingDigest, pending_digests
 from coterie.errors import InvalidData
 from coterie.numerics.kernels.checksum import checksum
+from coterie.run.certificate import Participant
 
 
 def table(sparse=False, dtype=float):
@@ -69,6 +71,19 @@ def test_a_digest_that_was_read_is_kept(tmp_path):
     assert certificate.participants == result.certificate.participants
     path = result.certificate.save(tmp_path / "certificate.json")
     assert type(certificate).load(path).data_digest == known
+
+
+def test_a_participant_is_a_frozen_dataclass_whose_digest_may_wait():
+    first = fitted()[0].certificate.participants[0]
+    renamed = dataclasses.replace(first, name="east")
+    assert (renamed.name, renamed.digest) == ("east", first.digest)
+    assert first == dataclasses.replace(renamed, name="agent 0")
+    assert hash(first) == hash(pickle.loads(pickle.dumps(first)))
+    assert list(first.listed()) == ["name", "rows", "columns", "digest"]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        first.digest = ""
+    with pytest.raises(TypeError, match="digest"):
+        Participant("east", 1, 1)
 
 
 def test_a_restored_table_is_accepted():

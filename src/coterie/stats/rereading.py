@@ -7,7 +7,7 @@ shape
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -172,7 +172,7 @@ def participants_of(parties: Parties) -> list[Participant | None]:
     found = []
     for participant, name in zip(parties.look(_participant), parties.names, strict=True):
         if participant is not None:
-            participant = participant.called(name)
+            participant = replace(participant, name=name)
         found.append(participant)
     return found
 

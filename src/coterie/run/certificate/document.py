@@ -7,7 +7,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -51,48 +51,37 @@ NUMBERS = (
 """The numbers of a certificate, as files list them and parties sign them."""
 
 
+class _Digest:
+    """A field with the digest of a table, which may be computed when it is first read."""
+
+    def __get__(self, participant: Participant | None, kind: type[Participant]) -> str:
+        if participant is None:
+            raise AttributeError("the digest has no default")
+        known: str | PendingDigest = vars(participant)["_digest"]
+        if not isinstance(known, str):
+            known = vars(participant)["_digest"] = known.value()
+        return known
+
+    def __set__(self, participant: Participant, digest: str | PendingDigest) -> None:
+        vars(participant)["_digest"] = digest
+
+
+@dataclass(frozen=True)
 class Participant:
     """A party, the size of its table, and the table's digest."""
 
-    def __init__(self, name: str, rows: int, columns: int, digest: str | PendingDigest):
-        """`digest`: SHA-256 of the table's numbers, or its computation when it is first read."""
-        self.name = name
-        self.rows = rows
-        self.columns = columns
-        self._digest = digest
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the table's numbers. Refused if a small table has changed since the fit."""
-        if not isinstance(self._digest, str):
-            self._digest = self._digest.value()
-        return self._digest
-
-    def called(self, name: str) -> Participant:
-        """The same participant with another name."""
-        return Participant(name, self.rows, self.columns, self._digest)
+    name: str
+    rows: int
+    columns: int
+    digest: _Digest = _Digest()
+    """SHA-256 of the table's numbers. Refused if a small table has changed since the fit."""
 
     def listed(self) -> dict[str, Any]:
         """The participant as files list it and parties sign it."""
-        return {
-            "name": self.name,
-            "rows": self.rows,
-            "columns": self.columns,
-            "digest": self.digest,
-        }
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Participant) and self.listed() == other.listed()
-
-    def __hash__(self) -> int:
-        return hash((self.name, self.rows, self.columns))
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Participant, tuple(self.listed().values())
-
-    def __repr__(self) -> str:
-        values = ", ".join(f"{name}={value!r}" for name, value in self.listed().items())
-        return f"Participant({values})"
 
 
 @dataclass(frozen=True)
