@@ -292,6 +292,8 @@ def test_a_warm_start_begins_at_the_dual_variables_of_the_last_run(intercept):
     warm = co.solve(problem, (X, SIGNS), method="semismooth", tol=1e-8, warm_start=cold)
     assert warm.status.success
     assert warm.rounds <= 0.5 * cold.rounds
+    same = co.solve(problem, (X, SIGNS), method="semismooth", max_rounds=0, warm_start=cold)
+    np.testing.assert_allclose(same.model.coef_, cold.model.coef_, rtol=1e-12)
 
 
 def test_few_rows_of_one_class_take_few_rounds():
