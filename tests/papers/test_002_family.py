@@ -22,6 +22,7 @@ from coterie.numerics.acceleration import Anderson, Halpern, Relaxation, acceler
 from coterie.numerics.losses import LOSSES
 from coterie.run.bill import Bill
 from coterie.run.certificate import introduce
+from coterie.run.disclosure import Case
 from coterie.run.setup import make_agents
 from coterie.transport.in_process import InProcess
 from tests.harness.labels import labels_for
@@ -116,6 +117,48 @@ def test_lemma_1_both_metrics_are_positive_semidefinite(count, seed):
     tau = max(np.linalg.norm(A[rows], 2) ** 2 for rows in blocks)
     assert np.linalg.eigvalsh(count * block_diagonal - A @ A.T)[0] >= -1e-9
     assert np.linalg.eigvalsh(count * tau * np.eye(12) - A @ A.T)[0] >= -1e-9
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_agents_compute_the_norm_of_all_rows_themselves(seed, weighted):
+    """η₂ = λmax(XᵀX) is at most Kτ, and costs a few sums of d numbers."""
+    random = np.random.default_rng(seed)
+    weights = random.uniform(0.1, 3.0, N) if weighted else None
+    problem = co.Problem("squared", "l2", 0.05, intercept=False)
+    transport, members = agents_for(problem, NUMBERS, weights=weights)
+    members = [replace(one, seed=seed) for one in members]
+    before = transport.bill.total.scalars
+    steps = method("proximal-2", eta="norm")
+    states = transport.converse([steps.start(one) for one in members], "setup")
+    scaled = X if weights is None else np.sqrt(weights)[:, None] * X
+    norm = np.linalg.norm(scaled, 2) ** 2
+    assert norm <= states[0].eta <= 1.011 * norm
+    assert len({one.eta for one in states}) == 1
+    most = steps.disclosure.before(Case.of(members[0]))
+    assert 0 < (transport.bill.total.scalars - before) / (2 * K) <= most[1]
+    usual = transport.converse([method("proximal-2").start(one) for one in members], "setup")
+    assert states[0].eta < 0.95 * usual[0].eta
+
+
+def test_the_norm_is_for_linearised_rules_only():
+    with pytest.raises(InvalidProblem, match="eta must be a positive number or 'auto'"):
+        method("proximal-1", eta="norm")
+    with pytest.raises(InvalidProblem, match="eta must be a positive number, 'norm' or 'auto'"):
+        method("proximal-2", eta="norms")
+    with pytest.raises(InvalidProblem, match="rho must be a positive number or 'auto'"):
+        method("proximal-2", rho="norm")
+
+
+def test_the_norm_saves_rounds_where_agents_differ():
+    """Each agent has columns of its own, so that λmax(XᵀX) is τ, and not Kτ."""
+    problem = co.Problem("squared", "l2", 0.01, intercept=False)
+    own = np.where(np.arange(N)[:, None] * K // N == np.arange(D) * K // D, X, 0.0)
+    data = own, own @ np.arange(D) + NUMBERS
+    settings = {"agents": K, "method": "proximal-2", "acceleration": "none", "tol": 1e-6}
+    usual, shorter = (co.solve(problem, data, eta=eta, **settings) for eta in ("auto", "norm"))
+    assert shorter.rounds < 0.9 * usual.rounds
+    assert shorter.certificate.relative_gap <= 1e-6
 
 
 @pytest.mark.parametrize("rule", ["consensus", "lin-consensus", "proximal-1", "proximal-2"])

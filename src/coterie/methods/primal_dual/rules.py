@@ -42,6 +42,7 @@ import numpy as np
 
 from coterie.errors import InvalidProblem
 from coterie.methods.auto.costs import Sizes
+from coterie.methods.columns.chambolle_pock import extreme_eigenvalues
 from coterie.methods.largest import largest, most_of_largest
 from coterie.methods.method import Method, Rows
 from coterie.methods.primal_dual.dual_block import knows, solve_block
@@ -53,7 +54,7 @@ from coterie.problems.problem import Problem
 from coterie.run.agent import Agent
 from coterie.run.certificate import Point
 from coterie.run.collectives import Protocol, Sum
-from coterie.run.disclosure import WEIGHTED_ROWS, Disclosure
+from coterie.run.disclosure import WEIGHTED_ROWS, Case, Counts, Disclosure
 from coterie.run.steps import Coordinate, Steps
 
 Auto = float | Literal["auto"]
@@ -84,6 +85,8 @@ class _Tuning(Tuning):
     )
     roughest: float = tuned(0.1, "The tolerance of local problems in the first rounds.", below=1)
     exact_from: float = tuned(10.0, "The round from which that tolerance decreases.")
+    norm_steps: int = tuned(20, "Steps of Lanczos's method for λmax(XᵀX), at most.")
+    norm_margin: float = tuned(0.01, "By how much λmax(XᵀX) is rounded up.", below=0.2)
     decay: float = tuned(
         1.1,
         "The power of the round by which the tolerance decreases.",
@@ -155,10 +158,13 @@ class PrimalDual(Method[State, Rows]):
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             is_positive = isinstance(value, Real) and 0 < float(value) < math.inf
-            if value != "auto" and not is_positive:
-                raise InvalidProblem(
-                    f"{self.name}: {name} must be a positive number or 'auto', not {value!r}."
-                )
+            by_norm = self.linearised and name == "eta"
+            if value == "auto" or is_positive or (by_norm and value == "norm"):
+                continue
+            words = "a positive number or 'auto'"
+            if by_norm:
+                words = "a positive number, 'norm' or 'auto'"
+            raise InvalidProblem(f"{self.name}: {name} must be {words}, not {value!r}.")
         whole_number(f"{self.name}: inner_epochs", self.inner_epochs)
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
@@ -249,8 +255,10 @@ class Admm(PrimalDual):
 
     rho: Auto = "auto"
     """ρ; "auto" starts from a scale-free guess and balances primal and dual progress."""
-    eta: Auto = "auto"
-    """η₁, or η₂ for the linearised rules; "auto" is K, or Kτ."""
+    eta: float | Literal["auto", "norm"] = "auto"
+    """η₁, or η₂ for the linearised rules; "auto" is K, or Kτ. "norm", for the linearised rules, is
+    λmax(XᵀX), which the agents compute together: at most Kτ, for a few sums of d numbers.
+    """
 
     def start(self, agent: Agent) -> Protocol[State]:
         assert agent.statistics is not None
@@ -264,6 +272,10 @@ class Admm(PrimalDual):
             tau = tau or 1.0
         if self.eta == "auto":
             eta = eta * tau
+        elif self.eta == "norm":
+            # η₂ = λmax(XᵀX)
+            # Section 3.2
+            eta = (yield from norm_of_all(agent)) or 1.0
         else:
             eta = float(self.eta)
         rho = self.given_rho(agent.count) or self.first_rho(agent, eta)
@@ -381,6 +393,44 @@ def _share_of_change(smooth: bool, t: int) -> float | None:
     return TUNING.nonsmooth.get(t)
 
 
+def norm_of_all(agent: Agent) -> Protocol[float]:
+    """Return λmax(XᵀX) of the rows of all agents, rounded up a little, by Lanczos's method.
+
+    Each step is a `Sum` of one number per coefficient. All agents have the same vectors.
+    """
+    vector = agent.common_random(0).standard_normal(agent.design.shape[1])
+    basis = (vector / np.linalg.norm(vector))[np.newaxis]
+    diagonal: list[float] = []
+    off: list[float] = []
+    top = 0.0
+    for _ in range(min(TUNING.norm_steps, agent.design.shape[1])):
+        scores = agent.centred.forward(basis[-1].astype(agent.design.dtype))
+        own = agent.centred.adjoint(agent.weighted(scores))
+        product = (yield Sum(own.astype(float))).astype(float)
+        diagonal.append(float(basis[-1] @ product))
+        # Twice is enough: rounding would leave a part of the vectors before.
+        for _ in range(2):
+            product = product - basis.T @ (basis @ product)
+        before = top
+        top = extreme_eigenvalues(diagonal, off)[1]
+        beta = float(np.linalg.norm(product))
+        if beta <= TUNING.norm_margin * TUNING.norm_margin * top:
+            break
+        if len(diagonal) > 3 and top - before <= 0.1 * TUNING.norm_margin * top:
+            break
+        off.append(beta)
+        basis = np.vstack([basis, product / beta])
+    return top * (1.0 + TUNING.norm_margin)
+
+
+def _most_before(case: Case) -> Counts:
+    """Return the largest counts before the first round, with any `eta`."""
+    collectives, numbers = most_of_largest(case)
+    width = case.columns + case.intercept
+    steps = min(TUNING.norm_steps, width)
+    return max(collectives, steps), max(numbers, steps * width)
+
+
 @dataclass(frozen=True)
 class Consensus(Admm):
     """Consensus ADMM, equation (1)."""
@@ -404,6 +454,7 @@ class LinConsensus(Consensus):
 
     name: ClassVar[str] = "lin-consensus"
     summary: ClassVar[str] = "linearised consensus ADMM: closed-form local steps"
+    disclosure: ClassVar[Disclosure] = replace(Admm.disclosure, before=_most_before)
     linearised: ClassVar[bool] = True
 
 
@@ -431,6 +482,7 @@ class Proximal2(Proximal1):
     name: ClassVar[str] = "proximal-2"
     tensors: ClassVar[bool] = True
     summary: ClassVar[str] = "linearised proximal ADMM: closed-form local steps"
+    disclosure: ClassVar[Disclosure] = replace(Admm.disclosure, before=_most_before)
     linearised: ClassVar[bool] = True
 
     @classmethod
