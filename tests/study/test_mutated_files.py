@@ -192,7 +192,7 @@ def test_changed_files_are_refused_by_name(tmp_path, name):
 @pytest.mark.parametrize(
     ("study", "old", "new", "message"),
     [
-        ("rows", 'penalty = "l2"', "penalty = []", "penalty"),
+        ("rows", 'penalty = "l2"', "penalty = []", "penalt"),
         ("rows", 'penalty = "l2"', "penalty = {a = 1}", "penalty"),
         ("users", "mu = 0.5", "mu = 0.5\ncolour = 1", "does not take colour"),
         ("users", "mu = 0.5", "mu = 0.5\nnorms = 1", "Did you mean 'norm'"),
