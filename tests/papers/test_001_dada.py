@@ -22,7 +22,7 @@ from coterie.numerics.kernels.boosting import (
     log_sum_gradient,
     pairwise_step,
 )
-from coterie.problems.personal.methods.dada import Dada
+from coterie.problems.personal.methods.dada import HEAD, Dada
 from coterie.problems.personal.predictors import Linear, Stumps
 from coterie.problems.personal.problem import confidence, margins
 from coterie.transport.gossip import Gossip, wake_ups
@@ -652,6 +652,41 @@ class Watching(Dada):
             turn.send((yield ask))
         except StopIteration as end:
             return end.value
+
+
+class Dropping(Dada):
+    """Dada that records the sizes of models before and after each wake-up for models."""
+
+    name = "dropping"
+    log: ClassVar[list[tuple[int, int, int]]] = []
+
+    def round(self, agent, state, t):
+        after = yield from super().round(agent, state, t)
+        if self.phase((t - 1) // agent.count + 1) == "models":
+            sizes = (np.count_nonzero(one.x[HEAD:]) for one in (state, after))
+            self.log.append((agent.index, *sizes))
+        return after
+
+
+@pytest.mark.parametrize("schedule", ["auto", "paper"])
+def test_published_models_start_again_from_zero_after_the_rounds_alone(schedule):
+    """Section 6: every user drops its local model at its first wake-up with others."""
+    Dropping.log = []
+    co.solve(
+        co.Personal(count=12, beta=4.0, mu=0.5),
+        users_data(2, rows=(5, 10)),
+        split="users",
+        method=Dropping(step="frank-wolfe", schedule=schedule, alone=20, graph_rounds=2, sample=2),
+        max_rounds=25,
+        progress=False,
+        tol=1e-9,
+    )
+    first = {}
+    for who, before, after in Dropping.log:
+        first.setdefault(who, (before, after))
+    assert any(before > 1 for before, _ in first.values())
+    dropped = [after <= 1 for before, after in first.values() if before > 1]
+    assert dropped == [schedule == "paper"] * len(dropped), first
 
 
 def test_users_know_few_others_and_meet_all_of_them():
