@@ -13,14 +13,17 @@ import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
-from coterie.numerics.arrays import FloatArray
+from coterie.numerics.arrays import FloatArray, Matrix
 from coterie.problems.personal.model import PersonalModel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.collections import PathCollection
     from matplotlib.figure import Figure
 
 LABELLED_USERS = 120
+FAINT = 0.02
+"""Edges below this share of the heaviest one are not drawn."""
 SMALLEST, LARGEST = 40.0, 420.0
 """The area of a user's disc, in square points, from the least to the most confident."""
 
@@ -29,46 +32,65 @@ def draw_users(model: PersonalModel, labels: Sequence[str] | None = None) -> Axe
     """The collaboration graph: large discs are confident users, green ones have a small loss on
     their own rows, and the darker an edge, the heavier it is.
     """
-    from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
 
-    graph = nx.from_scipy_sparse_array(model.weights)
-    place = nx.spring_layout(graph, seed=0, iterations=100, k=2.0 / max(len(model.users), 1) ** 0.5)
-    points = np.array([place[k] for k in range(len(model.users))]).reshape(-1, 2)
-    edges = sorted(graph.edges(data="weight"), key=lambda edge: edge[2])
-    heaviest = edges[-1][2] if edges else 1.0
     figure = Figure(figsize=(7.5, 7.0), layout="constrained")
     ax = figure.add_subplot()
-    shades = [(0.15, 0.15, 0.2, 0.04 + 0.8 * weight / heaviest) for _, _, weight in edges]
+    edges = model.weights.nnz // 2
+    named = (labels or model.users) if len(model.users) <= LABELLED_USERS else None
+    discs = graph_of_users(ax, model.weights, model.confidence, model.losses, named)
+    figure.colorbar(discs, ax=ax, shrink=0.6, label="loss on own rows, relative (green: small)")
+    ax.set_title(f"{len(model.users)} users, {edges} edges; disc: confidence")
+    return ax
+
+
+def graph_of_users(
+    ax: Axes,
+    weights: Matrix,
+    confidence: FloatArray,
+    losses: FloatArray,
+    labels: Sequence[str] | None = None,
+) -> PathCollection:
+    """Draw a collaboration graph on these axes, and return its discs."""
+    from matplotlib.collections import LineCollection
+
+    users = len(confidence)
+    # Springs of heavy edges would draw all discs together.
+    graph = nx.from_scipy_sparse_array(weights / (weights.max() or 1.0))
+    place = nx.spring_layout(graph, seed=0, iterations=100, k=2.0 / max(users, 1) ** 0.5)
+    points = np.array([place[k] for k in range(users)]).reshape(-1, 2)
+    edges = sorted(graph.edges(data="weight"), key=lambda edge: edge[2])
+    edges = [edge for edge in edges if edge[2] >= FAINT]
+    shades = [(0.15, 0.15, 0.2, 0.04 + 0.8 * weight) for _, _, weight in edges]
     ax.add_collection(
         LineCollection(
-            [points[[i, j]] for i, j, _ in edges], colors=shades, linewidths=1.0, zorder=1
+            [points[[i, j]] for i, j, _ in edges],
+            colors=shades,
+            linewidths=1.0,
+            zorder=1,
+            rasterized=True,
         )
     )
-    sizes = SMALLEST + (LARGEST - SMALLEST) * model.confidence
     discs = ax.scatter(
         points[:, 0],
         points[:, 1],
-        s=sizes,
-        c=_relative(model),
+        s=SMALLEST + (LARGEST - SMALLEST) * confidence,
+        c=_relative(losses),
         cmap="RdYlGn_r",
         edgecolors="0.3",
         zorder=2,
     )
-    figure.colorbar(discs, ax=ax, shrink=0.6, label="loss on own rows, relative (green: small)")
-    if len(model.users) <= LABELLED_USERS:
-        for point, label in zip(points, labels or model.users, strict=True):
-            ax.annotate(
-                str(label), (point[0], point[1]), ha="center", va="center", fontsize=6, zorder=3
-            )
-    ax.set_title(f"{len(model.users)} users, {len(edges)} edges; disc: confidence")
+    for point, label in zip(points, labels or (), strict=labels is not None):
+        ax.annotate(
+            str(label), (point[0], point[1]), ha="center", va="center", fontsize=6, zorder=3
+        )
     ax.set_axis_off()
-    return ax
+    return discs
 
 
-def _relative(model: PersonalModel) -> FloatArray:
-    low, high = float(model.losses.min()), float(model.losses.max())
-    relative: FloatArray = (model.losses - low) / (high - low or 1.0)
+def _relative(losses: FloatArray) -> FloatArray:
+    low, high = float(losses.min()), float(losses.max())
+    relative: FloatArray = (losses - low) / (high - low or 1.0)
     return relative
 
 
