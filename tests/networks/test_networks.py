@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie import networks
+from coterie.errors import InvalidNetwork
 from coterie.networks import (
     MIXING_RULES,
     TOPOLOGIES,
@@ -26,19 +27,21 @@ from coterie.networks import (
     lattice,
     network,
     path,
+    ramanujan,
     ring,
     star,
 )
 from coterie.networks.spectrum import DENSE_LIMIT
 
-RANDOM = {"erdos-renyi", "expander", "geometric"}
-GENTLE = {"geometric": {"radius": 0.6}, "expander": {"degree": 1}}
+RANDOM = {"erdos-renyi", "expander", "geometric", "ramanujan"}
+REGULAR = ("expander", "ramanujan")
+GENTLE = {"geometric": {"radius": 0.6}, "expander": {"degree": 1}, "ramanujan": {"degree": 1}}
 SIZES = (1, 2, 3, 5, 8, 16, 31)
 
 
 def build(name: str, agents: int) -> Network:
     """That topology, with parameters that exist for the size."""
-    if name == "expander":
+    if name in REGULAR:
         return network(name, agents, degree=1 if agents == 2 else 4 if agents > 4 else 2)
     return network(name, agents, **GENTLE.get(name, {}))
 
@@ -47,7 +50,7 @@ CASES = [
     pytest.param(name, agents, id=f"{name}-{agents}")
     for name in TOPOLOGIES
     for agents in SIZES
-    if name != "expander" or agents > 1
+    if name not in REGULAR or agents > 1
 ]
 
 
@@ -242,6 +245,29 @@ def test_lattice_of_a_prime_has_a_part_of_a_last_row(m, last_row):
 def test_expander_is_regular():
     for degree, m in ((4, 30), (3, 10), (6, 7)):
         assert set(expander(m, degree).neighbour_counts) == {degree}
+
+
+@pytest.mark.parametrize(("agents", "degree"), [(12, 3), (30, 4), (64, 3), (100, 6)])
+def test_ramanujan_graphs_keep_their_bound(agents, degree):
+    attempts = []
+    for seed in range(4):
+        net = ramanujan(agents, degree, seed)
+        assert set(net.neighbour_counts) == {degree}
+        adjacency = np.linalg.eigvalsh(net.weights.toarray())
+        largest = np.abs(adjacency[np.abs(np.abs(adjacency) - degree) > 1e-9]).max()
+        assert largest <= 2 * np.sqrt(degree - 1) + 1e-9
+        delta = degree - 2 * np.sqrt(degree - 1)
+        assert np.linalg.eigvalsh(net.laplacian().toarray())[1] >= delta - 1e-9
+        attempts.append(net.attempts)
+    assert max(attempts) < 40
+
+
+def test_a_graph_with_a_long_way_around_is_not_ramanujan(monkeypatch):
+    monkeypatch.setattr(networks.topologies, "MAX_ATTEMPTS", 3)
+    ladder = from_networkx(nx.circular_ladder_graph(40))
+    monkeypatch.setattr(networks.topologies, "expander", lambda *_: ladder)
+    with pytest.raises(InvalidNetwork, match="none is a Ramanujan graph"):
+        ramanujan(80, 3)
 
 
 def test_geometric_edges_are_the_short_pairs():

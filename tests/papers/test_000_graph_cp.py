@@ -1101,3 +1101,19 @@ def test_the_paper_has_no_steps_for_losses_of_neither_class(loss):
     with pytest.raises(InvalidProblem, match=rf"no such ρ for {loss}\. Use variant='improved'"):
         co.solve(problem, data, variant="paper", **settings)
     assert co.solve(problem, data, variant="improved", **settings).rounds == 3
+
+
+def test_ramanujan_graphs_have_the_delta_of_section_3():
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((40, 24))
+    data = X, X @ rng.standard_normal(24)
+    graph = co.networks.ramanujan(12, degree=3)
+    delta = 3 - 2 * np.sqrt(2)
+    assert delta <= 1 / graph.laplacian_pinv_norm() * (1 + 1e-9)
+    problem = co.Problem("squared", "l2", 0.1, intercept=False)
+    settings = {"split": "features", "agents": 12, "network": graph, "method": "graph-cp"}
+    short, long = (
+        co.solve(problem, data, variant="paper", delta=delta, D=6.0, max_rounds=t, **settings)
+        for t in (20, 400)
+    )
+    assert long.certificate.gap < 0.2 * short.certificate.gap

@@ -30,6 +30,7 @@ from coterie.networks.topologies import (
     geometric,
     lattice,
     path,
+    ramanujan,
     ring,
     star,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "lattice",
     "network",
     "path",
+    "ramanujan",
     "ring",
     "star",
 ]

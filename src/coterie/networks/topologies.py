@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ from coterie.networks.network import Network
 from coterie.numerics.arrays import FloatArray, Matrix
 
 MAX_ATTEMPTS = 1000
+SPECTRAL_ROUNDING = 1e-9
+"""The rounding of eigenvalues, as a share of the degree."""
 
 Pairs = npt.NDArray[np.integer[Any]]
 """Edges as rows (i, j), each once."""
@@ -168,6 +171,36 @@ def expander(agents: int, degree: int = 4, seed: int = 0) -> Network:
 
     larger = degree + 1 + (degree + 1) * m % 2
     return _until_connected(m, "expander", sample, seed, f"degree={larger}")
+
+
+def ramanujan(agents: int, degree: int = 4, seed: int = 0) -> Network:
+    """A random Ramanujan graph: every agent has exactly `degree` = k neighbours, and the
+    eigenvalues of L except 0 (and 2k, if the graph has two sides) are from k − 2√(k − 1) to
+    k + 2√(k − 1).
+
+    No large regular graph has a larger λ₂. Expanders are drawn until one is a Ramanujan graph.
+    """
+    rng = np.random.default_rng(seed)
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        drawn = expander(agents, degree, int(rng.integers(2**31)))
+        if _is_ramanujan(drawn, degree):
+            return replace(drawn, name="ramanujan", attempts=attempt)
+    raise InvalidNetwork(
+        f"{MAX_ATTEMPTS} random graphs of {agents} agents with {degree} neighbours were drawn, and "
+        "none is a Ramanujan graph. Use expander, another degree, or another seed."
+    )
+
+
+def _is_ramanujan(network: Network, degree: int) -> bool:
+    if network.agents == 1:
+        return True
+    spread = 2.0 * math.sqrt(degree - 1.0)
+    # A graph with two sides has the eigenvalue 2k, and its others are symmetric about k.
+    largest = network.laplacian_norm()
+    least = degree - spread - SPECTRAL_ROUNDING * degree
+    two_sides = largest >= 2.0 * degree * (1.0 - SPECTRAL_ROUNDING)
+    within = largest <= degree + spread + SPECTRAL_ROUNDING * degree
+    return 1.0 / network.laplacian_pinv_norm() >= least and (within or two_sides)
 
 
 def _until_connected(
