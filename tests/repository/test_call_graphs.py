@@ -28,6 +28,7 @@ ENTERED_AGAIN = {
         "run/parties": "the parties, when they have met, are asked for the rounds",
     },
     "coterie agent": {
+        "run/certificate/document": "the parties are listed, then a checkpoint reads their digests",
         "run/setup": "the page of what is sent needs the problem with its offset",
         "study/among": "the parties, when they have met, are asked for the rounds",
         "study/disclosure": "the page for the user, then the messages and methods that it allows",
@@ -35,7 +36,7 @@ ENTERED_AGAIN = {
         "study/policy": "parties agree to begin, and on methods when they know the tables",
         "study/session": "each message to all parties passes through it",
     },
-    "An estimator": {"run/tables": "arrays are split before the settings are checked"},
+    "An estimator": {},
     "co.path": {},
 }
 """The modules that are left and entered again on each way, and why."""
