@@ -176,7 +176,7 @@ class Problem(AnyProblem, Generic[F]):
             parameters["strength"] = strength
         if isinstance(penalty, str) and penalty == "none" and strength == 0:
             del parameters["strength"]
-        if not isinstance(penalty, str | Penalty):
+        if isinstance(penalty, Sequence) and not isinstance(penalty, str):
             penalty = of_parties(penalty, parameters.pop("strength", 1.0))
         if isinstance(penalty, Penalty):
             for_matrices = penalty.for_matrices

@@ -82,36 +82,52 @@ def second_moment(
     if weights is not None:
         scale = weights.astype(float, copy=False)
     local = _without_intercept(design, chosen)
-    d = len(local)
-    with_intercept = d < len(chosen)
     centre = None
     if isinstance(design, CentredDesign):
         centre = design.centre[local]
+    if is_sparse(design.X):
+        return _sparse_moment(design, chosen, local, scale, centre)
     wanted = None if columns is None else local
-    sparse = is_sparse(design.X)
-    if not sparse:
-        dense = _dense_moment(design.X, wanted, scale, centre, single)
-        if not with_intercept:
-            return dense
+    dense = _dense_moment(design.X, wanted, scale, centre, single)
+    if len(local) == len(chosen):
+        return dense
     if scale is None:
         scale = np.ones(n)
     moment = np.zeros((len(chosen), len(chosen)))
-    inner = moment[:d, :d]
-    sums: FloatArray = np.empty(0)
-    if with_intercept or centre is not None:
-        sums = design.adjoint(scale)[local]
-    if sparse:
-        _add_sparse_moment(design.X, local, scale, moment)
-        if centre is not None:
-            _centre(inner, sums, scale, centre)
-    else:
-        inner[:] = dense
-    if with_intercept:
-        # The column of the intercept: sums of the others, and of the weights.
-        _, unit = _centre_and_unit(design)
-        moment[:d, d] = unit * sums
-        moment[d, d] = unit**2 * scale.sum()
+    moment[:-1, :-1] = dense
+    _add_intercept(design, moment, scale, design.adjoint(scale)[local])
     return moment
+
+
+def _sparse_moment(
+    design: Design,
+    chosen: Places,
+    local: Places,
+    scale: FloatArray | None,
+    centre: FloatArray | None,
+) -> FloatArray:
+    """The second moment of sparse rows; `local` are the chosen columns without the intercept's."""
+    d = len(local)
+    if scale is None:
+        scale = np.ones(design.shape[0])
+    moment = np.zeros((len(chosen), len(chosen)))
+    _add_sparse_moment(design.X, local, scale, moment)
+    with_intercept = d < len(chosen)
+    if not with_intercept and centre is None:
+        return moment
+    sums = design.adjoint(scale)[local]
+    if centre is not None:
+        _centre(moment[:d, :d], sums, scale, centre)
+    if with_intercept:
+        _add_intercept(design, moment, scale, sums)
+    return moment
+
+
+def _add_intercept(design: Design, moment: FloatArray, scale: FloatArray, sums: FloatArray) -> None:
+    """Write the last column, that of the intercept: sums of the others, and of the weights."""
+    _, unit = _centre_and_unit(design)
+    moment[:-1, -1] = unit * sums
+    moment[-1, -1] = unit**2 * scale.sum()
 
 
 def _without_intercept(design: Design, chosen: Places) -> Places:
