@@ -236,12 +236,12 @@ def test_methods_ask_for_abilities_not_for_names(example):
         (
             co.Problem("hinge", "l1", 0.1, intercept=False),
             "relay",
-            r"l2 penalty \(quadratic\).*'l1'",
+            r"l2 penalty \(quadratic, one strength for all columns\).*'l1'",
         ),
         (
             co.Problem("squared", "l1", 0.1, intercept=False),
             "diffusion",
-            r"l2 penalty \(quadratic\).*'l1'",
+            r"l2 penalty \(quadratic, one strength for all columns\).*'l1'",
         ),
         (
             co.Problem("absolute", "l2", 0.1, intercept=False),

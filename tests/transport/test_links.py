@@ -576,12 +576,22 @@ def test_the_stop_is_heard_with_the_next_letter(opened):
     assert c.stop.reason == 0
 
 
-def test_a_letter_that_is_not_numbers_is_refused(opened):
+def test_a_message_that_is_not_numbers_is_refused(opened):
     a, b, _ = places(opened)
     collectives = PointToPoint(path(3), a, range(3), 0, NAMES)
     b.send(0, np.ones(3, np.uint8), SUM)
     with pytest.raises(ProtocolError, match="unexpected payload of type uint8"):
         collectives.receive(1, SUM)
+
+
+def test_numbers_are_refused_where_packed_bits_are_expected(opened):
+    a, b, _ = places(opened)
+    collectives = PointToPoint(path(3), a, range(3), 0, NAMES)
+    b.send(0, np.ones(3, np.uint8), SUM)
+    assert collectives.receive_bytes(1, SUM).tolist() == [1, 1, 1]
+    b.send(0, np.ones(3), SUM)
+    with pytest.raises(ProtocolError, match="unexpected payload of type float64"):
+        collectives.receive_bytes(1, SUM)
 
 
 def test_certificates_end_with_their_authority(tmp_path):

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, NoReturn, cast
 import numpy as np
 import numpy.typing as npt
 
-from coterie.errors import NumericalError
+from coterie.errors import NumericalError, ProtocolError
 from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray, Matrix, sealed
 from coterie.numerics.kernels.message_sums import add_in_order, add_upwards
@@ -146,6 +146,10 @@ class Collectives(ABC):
         """Wait for the next message of that process. The message is flat and read-only."""
         raise NotImplementedError
 
+    def receive_bytes(self, process: int, tag: Tag) -> npt.NDArray[np.uint8]:
+        """Wait for the next message of that process, which is packed bits and not numbers."""
+        raise NotImplementedError
+
     def publish(self, agent: int, message: FloatArray) -> None:
         """Store a message so that other agents can `Ask` for it."""
         self.published[agent] = sealed(np.array(message))
@@ -254,3 +258,10 @@ class OneProcess(Collectives):
 
     def fetched(self, peers: Sequence[int]) -> dict[int, FloatArray]:
         return {peer: self.published[peer] for peer in peers if peer in self.published}
+
+
+def of_bytes(message: npt.NDArray[Any], tag: Tag) -> npt.NDArray[np.uint8]:
+    """Return a message that must be packed bits."""
+    if message.dtype != np.uint8:
+        raise ProtocolError(f"{tag.collective}: unexpected payload of type {message.dtype}.")
+    return message

@@ -231,7 +231,7 @@ class DistributedGossip(BetweenProcesses):
     def _follow(self, who: int) -> None:
         leader = self.process_of[who]
         while True:
-            content = self.collectives.receive(leader, self._tag)
+            content = self.collectives.receive_bytes(leader, self._tag)
             if not content.size:
                 return
             message = Message.of(content)
@@ -315,7 +315,7 @@ class DistributedGossip(BetweenProcesses):
             if self.process_of[agent] != self.process
         }
         for agent in sorted(heard):
-            content = self.collectives.receive(self.process_of[agent], self._tag)
+            content = self.collectives.receive_bytes(self.process_of[agent], self._tag)
             if content.size:
                 self._learn(agent, Message.of(content))
 
@@ -445,7 +445,8 @@ class DistributedGossip(BetweenProcesses):
             self._send_bytes(process, encode(ASKED, fields))
         for process, asked in by_process.items():
             for peer in sorted(asked):
-                self._learn(peer, Message.of(self.collectives.receive(process, self._tag)))
+                content = self.collectives.receive_bytes(process, self._tag)
+                self._learn(peer, Message.of(content))
 
     def _reply(self, leader: int, message: Message) -> None:
         agents = self.collectives.layout.local

@@ -31,7 +31,7 @@ import numpy.typing as npt
 from coterie.errors import CoterieError, MissingExtra, NumericalError, PartyLost, ProtocolError
 from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray, Matrix, sealed
-from coterie.transport.collectives import Collectives
+from coterie.transport.collectives import Collectives, of_bytes
 from coterie.transport.links import Stop, Tag
 from coterie.transport.mixing import MIXED_AT_ONCE
 from coterie.transport.mpi_buffers import SUM_HEADER, IntArray, MpiBuffers, SumBuffer
@@ -324,6 +324,9 @@ class MpiCollectives(Collectives):
             raise ProtocolError(f"{self.called(process)} sent {found} where {tag} was expected.")
         self._adopt(stop)
         return sealed(message.reshape(-1))
+
+    def receive_bytes(self, process: int, tag: Tag) -> npt.NDArray[np.uint8]:
+        return of_bytes(self.receive(process, tag), tag)
 
     # -- messages that are not finite --------------------------------------------------------------
 

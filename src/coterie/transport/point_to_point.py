@@ -24,7 +24,7 @@ import numpy.typing as npt
 from coterie.errors import ProtocolError
 from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray, Matrix
-from coterie.transport.collectives import Collectives
+from coterie.transport.collectives import Collectives, of_bytes
 from coterie.transport.links import Links, Stop, Tag
 from coterie.transport.sums import LARGEST, is_in_range
 
@@ -330,12 +330,13 @@ class PointToPoint(Collectives):
         self.links.send(process, message, tag)
 
     def receive(self, process: int, tag: Tag) -> FloatArray:
-        message = self.links.receive(process, tag).reshape(-1)
-        if message.dtype == np.uint8:
-            return message
-        message = _of_numbers(message, tag)
+        message = _of_numbers(self.links.receive(process, tag), tag).reshape(-1)
         self._refuse_out_of_range(message, process, tag)
         return message
+
+    def receive_bytes(self, process: int, tag: Tag) -> npt.NDArray[np.uint8]:
+        """Return the next message of that process, which is packed bits and not numbers."""
+        return of_bytes(self.links.receive(process, tag).reshape(-1), tag)
 
     def poll(self, process: int, tag: Tag) -> FloatArray | None:
         """Return the next message of that process if it has arrived, otherwise None. It is like

@@ -68,10 +68,10 @@ class Message(NamedTuple):
     content: bytes
 
     @classmethod
-    def of(cls, message: npt.NDArray[np.generic]) -> Message:
+    def of(cls, message: Bytes) -> Message:
         """Read the kind of a message."""
-        if message.dtype != np.uint8 or not message.size:
-            raise ProtocolError("a gossip message is not made of bytes, or it is empty.")
+        if not message.size:
+            raise ProtocolError("a gossip message is empty.")
         first = int(message[0])
         return cls(first >> 4 & 7, bool(first >> 7), message.tobytes())
 
