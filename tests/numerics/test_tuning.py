@@ -309,6 +309,7 @@ PLAIN = {
     "methods/second_order/quadratic.py: SEEN": "when a valley leads down up to rounding",
     "methods/quasi_newton/curved_pairs.py: TRIALS": "steps that are tried together",
     "problems/personal/methods/dada.py: HEAD": "how a message begins",
+    "problems/personal/methods/dada.py: VIEWS": "which random numbers are drawn",
     "problems/shared/methods/deviations.py: FEW": "when LAPACK is called",
     "problems/shared/methods/deviations.py: SMALL": "how much is in memory twice",
     "methods/published/diffusion.py: DERIVATIVES": "which compiled derivative is which",

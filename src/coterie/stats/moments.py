@@ -74,8 +74,7 @@ def second_moment(
         Whether single precision is enough: dense rows are then multiplied out in half the time.
     """
     n, width = design.shape
-    is_whole = type(design.X) is np.ndarray and type(design) is Design and not design.intercept
-    if weights is None and columns is None and is_whole:
+    if weights is None and columns is None and _is_plain(design):
         return _dense_moment(design.X, None, None, None, single)
     chosen = np.arange(width) if columns is None else columns
     scale = weights
@@ -97,6 +96,11 @@ def second_moment(
     moment[:-1, :-1] = dense
     _add_intercept(design, moment, scale, design.adjoint(scale)[local])
     return moment
+
+
+def _is_plain(design: Design) -> bool:
+    """Whether X̃ is a dense array as it is: not centred, and without an intercept."""
+    return type(design.X) is np.ndarray and type(design) is Design and not design.intercept
 
 
 def _sparse_moment(

@@ -308,16 +308,17 @@ class DistributedGossip(BetweenProcesses):
                     self._send_bytes(process, np.empty(0, np.uint8))
                 else:
                     self._send_bytes(process, encode(*self._copy(COPY, process, who, publication)))
-        heard = {
-            agent
-            for own in self.collectives.local
-            for agent in self._neighbours(own) or ()
-            if self.process_of[agent] != self.process
-        }
-        for agent in sorted(heard):
+        for agent in self._neighbours_elsewhere():
             content = self.collectives.receive_bytes(self.process_of[agent], self._tag)
             if content.size:
                 self._learn(agent, Message.of(content))
+
+    def _neighbours_elsewhere(self) -> list[int]:
+        """The neighbours of this process's agents that other processes have."""
+        found: set[int] = set()
+        for own in self.collectives.local:
+            found.update(self._neighbours(own) or ())
+        return [agent for agent in sorted(found) if self.process_of[agent] != self.process]
 
     def _processes_of_neighbours(self, agent: int) -> list[int]:
         neighbours = self._neighbours(agent) or []

@@ -447,18 +447,7 @@ class Dada(Method[State, Personal]):
         if self._is_still(agent, state):
             return replace(state, changed=0, graph_messages=None, place=-1)
         random = agent.random(t)
-        again = state.peers
-        if state.view is None:
-            drawn = self._sampled(random, agent.count, agent.index)
-        else:
-            size = min(self.sample, state.view.size)
-            drawn = random.choice(state.view, size, replace=False)
-        if again.size > TUNING.revisited:  # bounds the cost of a wake-up with many neighbours
-            again = random.choice(again, TUNING.revisited, replace=False)
-        if self.revisit:
-            asked = np.union1d(drawn, again)
-        else:
-            asked = drawn
+        asked = self._asked(agent, state, random)
         theirs = yield Ask(tuple(asked.tolist()), again=not self.cache)
         peers = np.array(sorted(theirs), np.intp)
         if not peers.size:
@@ -468,10 +457,10 @@ class Dada(Method[State, Personal]):
         price, trials = self.price(agent, state, peers, messages)
         lam = problem.lam
         delta = problem.delta
+        others = messages[:, 0] - now + delta
+        own = state.x[0] - now.sum() + delta
         if self.graph_step == "exact":
-            w = graph_block(
-                price, messages[:, 0] - now + delta, state.x[0] - now.sum() + delta, lam
-            )
+            w = graph_block(price, others, own, lam)
         else:
             degrees = messages[:, 0] + delta, state.x[0] + delta
             w = graph_gradient_step(price, *degrees, lam, now, delta, self.graph_factor)
@@ -486,9 +475,9 @@ class Dada(Method[State, Personal]):
             graph_messages = np.concatenate([graph_messages, np.transpose(named)])
         still = 0
         if self.graph_stop is not None:
-            rest = price, messages[:, 0] - now + delta, state.x[0] - now.sum() + delta, lam
-            before = graph_value(*rest, now)
-            if before - graph_value(*rest, w) < self.graph_stop * abs(before):
+            before = graph_value(price, others, own, lam, now)
+            after = graph_value(price, others, own, lam, w)
+            if before - after < self.graph_stop * abs(before):
                 still = state.still + 1
         x[0] = values.sum()
         return replace(
@@ -501,6 +490,22 @@ class Dada(Method[State, Personal]):
             place=-1,
             still=still,
         )
+
+    def _asked(
+        self, agent: Agent[Personal], state: State, random: np.random.Generator
+    ) -> IndexArray:
+        """The users that are asked for their models: some at random, and known neighbours."""
+        if state.view is None:
+            drawn = self._sampled(random, agent.count, agent.index)
+        else:
+            size = min(self.sample, state.view.size)
+            drawn = random.choice(state.view, size, replace=False)
+        again = state.peers
+        if again.size > TUNING.revisited:  # bounds the cost of a wake-up with many neighbours
+            again = random.choice(again, TUNING.revisited, replace=False)
+        if self.revisit:
+            return np.union1d(drawn, again)
+        return drawn
 
     def _in_turn(self, agent: Agent[Personal], state: State, t: int) -> State:
         """The state at a graph step. In a new phase of the graph, the user starts again."""
