@@ -44,7 +44,7 @@ def nothing() -> FloatArray:
 @dataclass(frozen=True)
 class _Tuning(Tuning):
     stiffer: float = tuned(0.5, "By how much the first guess is made stiffer ...", below=1)
-    short: float = tuned(0.5, "... after a step shorter than this, ...", below=1)
+    short: float = tuned(0.5, "... after a step shorter than this, ...", below=1, costs=1.6)
     softer: float = tuned(2.0, "... and softer after a full one.", above=1)
 
 
