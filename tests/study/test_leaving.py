@@ -10,6 +10,7 @@ import json
 import signal
 from unittest import mock
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -20,6 +21,7 @@ from coterie.run.certificate import Certificate
 from coterie.run.statuses import Status
 from coterie.study.party import fit_together
 from coterie.study.proof import verify_together
+from coterie.study.scores import predict_together
 from coterie.study.session import Session
 from coterie.transport.broadcast import SignedBroadcast
 from tests.harness.parties import NAMES, data, processes, together, write_data, write_study
@@ -38,7 +40,7 @@ WITHOUT_RESULT = (
     "seeds",
     "check keys",
 )
-WITH_RESULT = ("parts", "signatures", "earlier results", "written")
+WITH_RESULT = ("parts", "signatures", "written")
 OTHERS = ("ada", "cyd")
 
 
@@ -104,6 +106,65 @@ def test_who_leaves_afterwards_takes_no_result_from_the_others(tmp_path, label):
     if label == "signatures":
         assert signers(tmp_path / "ada" / "result") == set(OTHERS)
         assert "bea left before signing" in " ".join(found["ada"].warnings)
+
+
+def test_no_party_begins_another_step_after_one_left(tmp_path):
+    """The party in the middle of a star loses bea. If it went on, it would wait for cyd without
+    end.
+    """
+    study(tmp_path, network="star")
+    sign, sent = SignedBroadcast._signed, {name: [] for name in NAMES}
+
+    def signed(broadcast, body, about):
+        name = broadcast.links.name(broadcast.links.me)
+        steps = sent[name]
+        if steps or about == "signatures":
+            steps.append(about)
+        if name == "bea" and len(steps) > 1:
+            raise InvalidInput("a disk is full.")
+        if len(steps) > 2:
+            raise InvalidInput(f"begins {about} after a party left at {steps[1]}.")
+        return sign(broadcast, body, about)
+
+    with mock.patch.object(SignedBroadcast, "_signed", signed):
+        found = dict(zip(NAMES, together(tmp_path), strict=True))
+    for name in OTHERS:
+        assert isinstance(found[name], co.Result), found[name]
+        assert signers(tmp_path / name / "result") == set(NAMES)
+
+
+def predicted(own, study, **more):
+    return predict_together(own, study, own.data, consent=True, **more)
+
+
+def saying_nonsense(label, party="bea"):
+    """Let that party send a text in place of the message with that label."""
+    sign = SignedBroadcast._signed
+
+    def signed(broadcast, body, about):
+        if broadcast.links.name(broadcast.links.me) == party and about == label:
+            body = msgspec.msgpack.encode("x")
+        return sign(broadcast, body, about)
+
+    return mock.patch.object(SignedBroadcast, "_signed", signed)
+
+
+@pytest.mark.parametrize("wrong", [leaving, saying_nonsense])
+def test_a_finished_result_is_not_lost_at_the_end(tmp_path, wrong):
+    write_study(tmp_path, policy=DEFAULT, deadline=20.0)
+    write_data(tmp_path, data())
+    together(tmp_path)
+    said = []
+    with wrong("done"):
+        scores = together(tmp_path, work=predicted, say=said.append)[0].scores
+        verified = dict(zip(NAMES, together(tmp_path, work=verify_together), strict=True))
+    expected = together(tmp_path, work=predicted)[0].scores
+    np.testing.assert_array_equal(scores, expected)
+    warned = [one for one in said if one.startswith("warning: your result is complete")]
+    assert len(warned) >= len(OTHERS)
+    assert all("bea" in one for one in warned)
+    for name in OTHERS:
+        assert not verified[name].objections
 
 
 def test_the_same_command_adds_the_signatures(tmp_path):

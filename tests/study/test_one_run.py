@@ -199,7 +199,7 @@ def test_a_run_without_a_model_leaves_a_note(tmp_path):
     assert not (tmp_path / "ada" / "result" / "last-failure.json").exists()
 
 
-def test_a_worse_result_stays_outside_only_if_all_parties_have_the_better_one(tmp_path):
+def test_a_worse_result_replaces_no_better_one_whatever_the_other_party_has(tmp_path):
     write_study(tmp_path, names=PAIR, problem=RIDGE, tol=1e-6, **LONG)
     tables = data("features", names=PAIR)
     better = together(tmp_path, tables, PAIR)
@@ -212,6 +212,12 @@ def test_a_worse_result_stays_outside_only_if_all_parties_have_the_better_one(tm
         assert "stays: its gap is" in result.warnings[-1]
         assert LinearModel.load(tmp_path / name / "result" / "model.npz").run == better[0].model.run
     shutil.rmtree(tmp_path / "bea" / "result")
+    kept, alone = together(tmp_path, tables, PAIR)
+    assert kept.folder == tmp_path / "ada" / "result" / LAST
+    assert alone.folder == tmp_path / "bea" / "result"
+    assert LinearModel.load(tmp_path / "ada" / "result" / "model.npz").run == better[0].model.run
+    assert kept.model.run == alone.model.run == worse[0].model.run
+    shutil.rmtree(tmp_path / "ada" / "result")
     again = together(tmp_path, tables, PAIR)
     assert {result.model.run for result in again} == {worse[0].model.run}
     for name, result in zip(PAIR, again, strict=True):

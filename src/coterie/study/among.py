@@ -27,7 +27,7 @@ from coterie.study.broadcasts import AGREEMENT, DONE, LONGEST, Broadcast
 from coterie.study.disclosure import disclosure
 from coterie.study.dry_run import Asked, dry_run
 from coterie.study.folder import check_folder, claim
-from coterie.study.meeting import in_session
+from coterie.study.meeting import end_together, in_session
 from coterie.study.policy import Account, agree_on_limits, agree_to_begin
 from coterie.study.rounds import Reports, take_rounds
 from coterie.study.session import (
@@ -246,7 +246,7 @@ class Part:
             if operation.file and found is not None:
                 assert isinstance(found, _Saved), "what has a file can be saved"
                 found.save(claim(own.output) / f"{operation.file}.json")
-            session.all_gather(True, DONE, bool)
+            end_together(session, True, DONE, self.say)
             return found
 
         return in_session(own, self.study, operation.name, work, self.say)

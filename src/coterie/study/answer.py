@@ -120,15 +120,13 @@ class Answer:
             remove_path(folder / PATH)
 
 
-def run_in(folder: FilePath) -> str:
-    """The digest of the run whose result is in that folder; empty if there is none that all parties
-    signed.
-    """
+def is_of_one_run(folder: FilePath) -> bool:
+    """Whether the result in that folder names the parts of all parties, which are of one run."""
     try:
         certificate = Certificate.load(folder / "certificate.json")
     except CoterieError:
-        return ""
-    return certificate.run if "parts" in certificate.settings else ""
+        return False
+    return "parts" in certificate.settings
 
 
 def write_failure(folder: FilePath, error: CoterieError) -> None:

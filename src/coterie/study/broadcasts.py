@@ -184,11 +184,6 @@ WAKE_UPS = Broadcast(
 )
 PARTS = Broadcast("parts", "in the end a digest of your model", ("fit",))
 SIGNATURES = Broadcast("signatures", "in the end your signature of the certificate", ("fit",))
-EARLIER_RESULTS = Broadcast(
-    "earlier results",
-    "whether you keep an earlier result, and the runs of that result and its model",
-    ("fit",),
-)
 WRITTEN = Broadcast("written", "whether your result is written", ("fit",))
 
 FITTED_WITHOUT = Broadcast(
@@ -217,7 +212,6 @@ BROADCASTS = (
     TOTALS,
     PARTS,
     SIGNATURES,
-    EARLIER_RESULTS,
     WRITTEN,
     DONE,
     LEAVING,

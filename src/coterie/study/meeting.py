@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from coterie.errors import CoterieError, PartyLost
+from coterie.errors import CoterieError, PartyLost, ProtocolError
 from coterie.run.statuses import Status
+from coterie.study.broadcasts import Broadcast
 from coterie.study.disclosure import guard_of
 from coterie.study.session import Say, Session
 from coterie.study.study import PartyFile, Study
@@ -70,6 +71,21 @@ def in_session(
         raise
     finally:
         links.close()
+
+
+def end_together(session: Session, written: bool, message: Broadcast, say: Say) -> None:
+    """Wait until all parties have their results, so that a restarted party finds all others.
+
+    This party has its own result, and needs nothing more: a party that leaves now, or sends
+    nonsense, costs a warning.
+    """
+    try:
+        session.all_gather(written, message, bool)
+    except Restarted:
+        raise
+    except (PartyLost, ProtocolError) as error:
+        say(f"warning: your result is complete, but not all parties confirmed theirs: {error}")
+        leave(session.links, error)
 
 
 def leave(links: GrpcMesh, error: BaseException) -> None:

@@ -38,14 +38,14 @@ from coterie.stats.fitting import Fit
 from coterie.stats.following import FollowPath
 from coterie.stats.inferring import Infer
 from coterie.stats.standard_errors import Question
-from coterie.study.answer import Answer, is_signed_by_all, run_in, write_failure
-from coterie.study.broadcasts import EARLIER_RESULTS, WRITTEN
+from coterie.study.answer import Answer, is_of_one_run, is_signed_by_all, write_failure
+from coterie.study.broadcasts import WRITTEN
 from coterie.study.choice import choose_together
 from coterie.study.consent import Consent, require
 from coterie.study.disclosure import check_labels, disclosure
 from coterie.study.fits import Fits, ready_to_fit
 from coterie.study.folder import check_folder, claim
-from coterie.study.meeting import in_session, leave
+from coterie.study.meeting import end_together, in_session, leave
 from coterie.study.policy import agree_to_begin
 from coterie.study.preparing import check_raw
 from coterie.study.rounds import Reports
@@ -205,7 +205,7 @@ def take_part(approved: Approved, reports: Reports) -> Result:
         answer = _settled(session, answer, say)
         if not _is_written(answer, own, say):
             unwritten.append(answer)
-        _end(session, answer, written=not unwritten)
+        _end(session, answer, say, written=not unwritten)
         return answer
 
     try:
@@ -248,12 +248,7 @@ def _settled(session: Session, answer: Answer, say: Say) -> Answer:
     if reasons:
         missing = "; ".join(reasons[name] for name in session.study.names if name in reasons)
         return _unsigned(_in(answer, kept.result.folder), missing, why, say)
-    try:
-        return _placed(session, answer, say)
-    except Restarted:
-        raise
-    except (PartyLost, ProtocolError):
-        return _kept(answer, output, why, say)
+    return _placed(answer, output, say)
 
 
 def _before_signatures(answer: Answer, output: Path) -> tuple[Answer, str | None]:
@@ -308,11 +303,9 @@ def _is_written(answer: Answer, own: PartyFile, say: Say) -> bool:
     return True
 
 
-def _end(session: Session, answer: Answer, *, written: bool) -> None:
-    """Leave the other parties after all have tried to write.
-
-    Until then a restarted party finds all others. They do not wait for a party whose disk is full:
-    they have their results.
+def _end(session: Session, answer: Answer, say: Say, *, written: bool) -> None:
+    """Leave the other parties after all have tried to write. They do not wait for a party whose
+    disk is full: they have their results.
     """
     error = answer.result.error
     if error is not None:
@@ -321,27 +314,16 @@ def _end(session: Session, answer: Answer, *, written: bool) -> None:
     if not answer.result.certificate.signatures.keys() >= {*session.study.names}:
         session.links.close("not all parties have signed")
         return
-    try:
-        session.all_gather(written, WRITTEN, bool)
-    except Restarted:
-        raise
-    except (PartyLost, ProtocolError):
-        return  # This party has its result, and needs nothing more of the others.
+    end_together(session, written, WRITTEN, say)
 
 
-def _placed(session: Session, answer: Answer, say: Say) -> Answer:
+def _placed(answer: Answer, output: Path, say: Say) -> Answer:
     """The answer, with the folder that it is written to if all parties signed it.
 
-    Parts of different runs do not fit together. So an earlier result stays only if it stays at all
-    parties, and belongs to one run at all of them.
+    Only this party's folder decides: no claim of another party replaces a better result. An
+    earlier result whose parts were never compared fits to no other part, and does not stay.
     """
-    output = session.own.output
-    why = why_kept(output, answer.result)
-    held = [why is not None, run_in(output)]
-    earlier = session.all_gather(held, EARLIER_RESULTS, tuple[bool, str])
-    runs = {run for _, run in earlier}
-    if not all(stays for stays, _ in earlier) or len(runs) > 1 or "" in runs:
-        why = None
+    why = why_kept(output, answer.result) if is_of_one_run(output) else None
     return _kept(answer, output, why, say)
 
 
