@@ -270,6 +270,11 @@ TEXTS = {
     "more non-zeros than numbers": ("cards", with_fields(nonzeros=10**12), "non-zeros in"),
     "a class that is NaN": ("cards", with_fields(classes=[float("nan")]), "not a finite number"),
     "labels without end": ("cards", with_fields(outputs=[10**9]), "unexpected payload"),
+    "a class with an escape sequence": (
+        "cards",
+        with_fields(classes=["\x1b[2J"]),
+        "control characters",
+    ),
     "a long class": ("cards", with_fields(classes=[SCRIPT * 1000]), "unexpected payload"),
     "names of columns": ("cards", with_fields(names=["age"]), "names of columns"),
     "a card that is none": (

@@ -23,6 +23,7 @@ from coterie.engines import Engine
 from coterie.errors import InvalidInput
 from coterie.numerics.arrays import FloatArray, whole_number
 from coterie.run.bill import Bill
+from coterie.run.groups import wrong_counts
 from coterie.run.parties import Meeting, Operation, Parties, hosted
 from coterie.run.settings import Placement, Settings
 from coterie.run.site import Rules
@@ -271,6 +272,8 @@ class CrossTabulate(Operation[Crosstab]):
         assert found is not None
         low, high = bounds(found)
         rows = sum(card.rows for card in parties.cards)
+        if sum(found.rows.all_totals) != rows:
+            raise wrong_counts("rows")
         return Crosstab(
             f"{about(rows, len(parties.cards))}: {self.rows} by {self.columns}",
             (self.rows, self.columns),
@@ -278,8 +281,8 @@ class CrossTabulate(Operation[Crosstab]):
             _names(found.columns),
             low,
             high,
-            _totals(found.rows),
-            _totals(found.columns),
+            found.rows.all_totals,
+            found.columns.all_totals,
             parties.rules.minimum,
             parties.bill,
         )
@@ -290,8 +293,8 @@ def bounds(found: TwoWay) -> tuple[FloatArray, FloatArray]:
 
     Rows that are withheld are in some cell of their row and column.
     """
-    rest_of_rows = np.array(_totals(found.rows)) - found.shown.sum(axis=1)
-    rest_of_columns = np.array(_totals(found.columns)) - found.shown.sum(axis=0)
+    rest_of_rows = np.array(found.rows.all_totals) - found.shown.sum(axis=1)
+    rest_of_columns = np.array(found.columns.all_totals) - found.shown.sum(axis=0)
     most = np.minimum(rest_of_rows[:, None], rest_of_columns)
     return found.shown, np.where(found.withheld, found.shown + most, found.shown)
 
@@ -306,9 +309,3 @@ def _names(margin: Margin) -> tuple[str, ...]:
     if margin.others:
         names.append(OTHER)
     return tuple(names)
-
-
-def _totals(margin: Margin) -> tuple[int, ...]:
-    if margin.others:
-        return (*margin.totals, margin.others)
-    return margin.totals

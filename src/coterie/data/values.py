@@ -5,6 +5,7 @@ objects.
 from __future__ import annotations
 
 import numbers
+import unicodedata
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,21 @@ def are(count: int, noun: str) -> str:
     if count == 1:
         return f"{count} {noun} is"
     return f"{count} {noun}s are"
+
+
+REORDERING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+"""Characters that change the order in which text is shown."""
+
+
+def has_control_characters(text: str) -> bool:
+    """Whether a text can move the cursor of a terminal, begin a line, or change the order of what
+    is shown. Spaces of all widths are allowed.
+    """
+    if text.isprintable():
+        return False
+    return any(
+        one in REORDERING or unicodedata.category(one) in ("Cc", "Cs", "Zl", "Zp") for one in text
+    )
 
 
 def is_text(values: npt.NDArray[Any]) -> bool:

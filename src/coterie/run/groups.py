@@ -33,16 +33,22 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from coterie.errors import ProtocolError
 from coterie.numerics.arrays import FloatArray
 from coterie.run.collectives import Protocol, Sum
 
 Bools = npt.NDArray[np.bool_]
+MOST_ROWS = 2.0**53
+"""Largest count that a sum may contain."""
 
 
 def small(counts: npt.ArrayLike, minimum: float) -> Bools:
     """Return which of these counts of rows are above 0 and below the minimum."""
     found = np.asarray(counts)
     return (found > 0) & (found < minimum)
+
+
+OBJECTIONS = "objections to small groups"
 
 
 class SmallCell(AssertionError):
@@ -84,6 +90,44 @@ def released(minimum: float, whole: int, *cells: Part) -> Sum:
     return Sum(np.concatenate([np.empty(0), *numbers]), released=True)
 
 
+def checked_counts(total: FloatArray, own: npt.ArrayLike, what: str) -> FloatArray:
+    """Return counts from a sum; refuse counts that no parties have together.
+
+    Masks hide who sent which number, so the error names no party.
+
+    Parameters
+    ----------
+    total : array
+        The sum over all parties.
+    own : array
+        What this party added to it. The sum contains at least that.
+    what : str
+        What is counted, for the error.
+
+    Raises
+    ------
+    ProtocolError
+        If a count is no whole number, too large, or below the count of this party.
+    """
+    whole = np.isfinite(total) & (total == np.round(total))
+    possible = whole & (total >= np.ravel(np.asarray(own))) & (total <= MOST_ROWS)
+    if not possible.all():
+        raise wrong_counts(what)
+    return total
+
+
+def checked_weights(total: FloatArray, what: str) -> FloatArray:
+    """Return sums of weights of rows; refuse sums below 0, as `checked_counts` does."""
+    if not (total >= 0).all():
+        raise wrong_counts(what)
+    return total
+
+
+def wrong_counts(what: str) -> ProtocolError:
+    """Return the error about counts that contradict others, or are impossible."""
+    return ProtocolError(f"the counts of {what} do not add up: a party sent wrong numbers.")
+
+
 def objections(flags: npt.ArrayLike) -> Sum:
     """Return a collective that sums flags: whether a party objects to each group.
 
@@ -100,7 +144,8 @@ def allowed(groupings: Sequence[npt.ArrayLike], minimum: float) -> Protocol[list
     if minimum <= 1 or not groupings:
         return [True] * len(groupings)
     own = [float(small(counts, minimum).any()) for counts in groupings]
-    objected = yield objections(own)
+    total = yield objections(own)
+    objected = checked_counts(total, own, OBJECTIONS)
     return [not parties for parties in objected.tolist()]
 
 
@@ -123,7 +168,9 @@ def agree_on_edges(
     kept = [
         keepable(own, minimum, halving(len(own) - 1) if order is None else order) for own in counts
     ]
-    objected = yield objections(np.concatenate([1.0 - one for one in kept]))
+    flags = np.concatenate([1.0 - one for one in kept])
+    total = yield objections(flags)
+    objected = checked_counts(total, flags, OBJECTIONS)
     agreed = np.split(objected == 0, np.cumsum([len(one) for one in kept])[:-1])
     return [
         np.concatenate([e[:1], e[1:-1][yes], e[-1:]])

@@ -19,10 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.data.preparation.prepared import Cells
+from coterie.data.values import has_control_characters
 from coterie.errors import InvalidData, ProtocolError
 from coterie.numerics.arrays import FloatArray
 from coterie.run.collectives import Protocol
-from coterie.run.groups import Part, pooled, released
+from coterie.run.groups import Part, checked_counts, pooled, released
 from coterie.run.site import Site
 
 MOST_OWN, MOST_COLUMNS, LONGEST = 10_000, 1_000, 1_000
@@ -127,6 +128,11 @@ def _own_categories(column: str, cells: Cells, text: bool, minimum: float) -> _C
                 f"column {column!r} has a category of {len(one)} bytes, more than {LONGEST}. "
                 "Shorten it, or leave the column out."
             )
+        if has_control_characters(one.decode()):
+            raise InvalidData(
+                f"column {column!r} has the category {one[1:].decode()!r}, with control "
+                "characters. Remove them, or leave the column out."
+            )
     rows = np.array([rows_of[one] for one in written], np.intp)
     return _Categories(column, written, rows, pooled_rows)
 
@@ -171,6 +177,7 @@ def _rows_of_all(
         rows[place_of[one]] = count
     rows[-1] = own.pooled_rows
     total = yield released(minimum, own.whole, Part(rows, rows))
+    total = checked_counts(total, rows, f"categories of column {own.column!r}")
     return total[:-1], int(total[-1])
 
 
@@ -188,6 +195,8 @@ def _read(written: bytes, text: bool) -> Category:
         return None
     try:
         content = written[1:].decode()
+        if has_control_characters(content):
+            raise ProtocolError(f"a party sent a category with control characters ({content!r}).")
         if text:
             return content
         return float(content)

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.kernels.bins import PARTS, counts, cut, first_edges, is_one_number
 from coterie.run.collectives import Protocol
-from coterie.run.groups import Part, agree_on_edges, released
+from coterie.run.groups import Part, agree_on_edges, checked_weights, released
 
 TOLERANCE = 1e-3
 """Largest bound of the error of an area."""
@@ -253,6 +253,7 @@ def _counted(
     about = rows.counted(agreed, weighted=False)
     cells = [Part(numbers, own) for numbers, own in zip(counted, about, strict=True)]
     total = yield released(minimum, len(rows.scores[0]), *cells)
+    total = checked_weights(total, "scores in bins")
     found = []
     start = 0
     for curve, parts in zip(known, agreed, strict=True):

@@ -28,7 +28,7 @@ from coterie.data.preparation.prepared import Cells, cells_of, column_names
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.kernels.bins import first_edges
 from coterie.run.collectives import Protocol, Sum, combined, observed
-from coterie.run.groups import Part, allowed, released, without_few
+from coterie.run.groups import Part, allowed, checked_counts, released, without_few, wrong_counts
 from coterie.run.site import Site
 from coterie.stats.categories import Category, category_counts
 from coterie.stats.moments import packed, unpacked
@@ -218,6 +218,9 @@ def _totals(
     groups = np.concatenate([present, rows - present])
     parts = Part(local, groups), Part(rows, rows)
     total = yield released(wish.minimum, rows, *parts)
+    total = checked_counts(total, np.append(local.ravel(), rows), "rows and values")
+    if (total[:-1:4] > total[-1]).any():
+        raise wrong_counts("rows and values")
     by_column = total[:-1].reshape(len(names), 4).T.astype(int)
     present_of, text_of, different_of, many_of = by_column.tolist()
     return _Totals(
@@ -293,7 +296,9 @@ def _categories(
         protocols.append(category_counts(name, present, wish.minimum, totals.text[k], site))
     counted = yield from observed(combined(protocols), allowance.subtract)
     found = {}
-    for (k, _, _), (rows_of, rare) in zip(columns, counted, strict=True):
+    for (k, name, _), (rows_of, rare) in zip(columns, counted, strict=True):
+        if sum(rows_of.values()) + rare != totals.present[k]:
+            raise wrong_counts(f"categories of column {name!r}")
         found[k] = _written(rows_of, rare)
     return found
 

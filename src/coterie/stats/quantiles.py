@@ -18,12 +18,13 @@ import numpy.typing as npt
 from coterie.numerics.arrays import FloatArray
 from coterie.numerics.kernels.bins import counts, cut, first_edges, is_one_number, roundest
 from coterie.run.collectives import Protocol, Sum
-from coterie.run.groups import Part, agree_on_edges, released
+from coterie.run.groups import Part, agree_on_edges, checked_counts, released, wrong_counts
 
 PRECISION = 1e-4
 """Width of the last bins, relative to the numbers in them and to their distance from the quartiles.
 """
 QUARTILES = (0.25, 0.75)
+VALUES = "values in bins"
 FINITE = float(np.finfo(float).max)
 
 Parts = dict[int, FloatArray]
@@ -108,6 +109,8 @@ class _Column:
                 continue
             inner = parts[k]
             end = start + len(inner) - 1
+            if counted[start:end].sum() != self.counts[k]:
+                raise wrong_counts(VALUES)
             edges.append(inner[1:])
             numbers.append(counted[start:end])
             start = end
@@ -180,6 +183,8 @@ def _counted(
     agreed = [{k: next(found) for k in parts} for parts in wanted]
     messages = [_counts_in(x, parts) for x, parts in zip(values, agreed, strict=True)]
     total = yield _released(values, messages, minimum)
+    own = np.concatenate([np.empty(0), *messages])
+    total = checked_counts(total, own, VALUES)
     ends = np.cumsum([len(message) for message in messages], dtype=np.intp)
     return agreed, np.split(total, ends)[:-1]
 

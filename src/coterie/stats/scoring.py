@@ -36,7 +36,15 @@ from coterie.numerics.losses import Loss
 from coterie.problems.models import AnyModel, Model
 from coterie.problems.problem import Problem
 from coterie.run.collectives import Protocol
-from coterie.run.groups import Part, agree_on_edges, allowed, halving, released
+from coterie.run.groups import (
+    Part,
+    agree_on_edges,
+    allowed,
+    checked_counts,
+    checked_weights,
+    halving,
+    released,
+)
 from coterie.stats.curves import Curve, curves
 from coterie.stats.quantiles import quantiles
 
@@ -113,6 +121,7 @@ def of_two(
     own_loss = loss.value(u, y, s)
     own = np.array([float(len(y)), has_offset, float(s.sum()), own_loss, brier])
     total = yield released(limits["minimum"], len(y), Part(own, len(y)))
+    checked_counts(total[:2], own[:2], "rows")
     rows, shifted, n, losses, squares = total.tolist()
     n = _some(n)
     classes = tuple(model.classes_.tolist())
@@ -248,6 +257,7 @@ def _first_bins(
         parts.append(counts(u, edges, s * p))
     own = [counts(u[rows], edges) for rows in classes]
     total = yield released(minimum, len(u), Part(np.concatenate(parts), own))
+    total = checked_weights(total, "scores in bins")
     in_bins = total.reshape(len(parts), -1)
     positives, negatives = in_bins[:2]
     curve = Curve(edges, positives, negatives)
@@ -405,6 +415,8 @@ def _answers(
     elif has_classes:
         message.append(Part(confused.sum(axis=1), cells.sum(axis=1)))
     total = yield released(minimum, len(y), *message)
+    checked_counts(total[:1], len(y), "rows")
+    checked_weights(np.append(total[1], total[4:]), "answers")
     rows, n, losses, squares = total[:4].tolist()
     n = _some(n)
     by_class = total[4:]
@@ -469,7 +481,9 @@ def of_numbers(
     sums = [float(part.sum()) for part in by_row]
     minimum = limits["minimum"]
     total = yield released(minimum, len(y), Part([float(len(y)), excess, *sums], len(y)))
+    checked_counts(total[:1], len(y), "rows")
     rows, losses, n, labels, predicted, squares, errors, *mean = total.tolist()
+    checked_weights(np.array([n, squares, errors]), "errors")
     n = _some(n)
     own_null = 0.0
     if likelihood:
@@ -499,6 +513,7 @@ def of_numbers(
     ones = np.ones(len(m))
     parts = [counts(m, edges, s * part) for part in (ones, m, y)]
     in_bins = yield released(minimum, len(y), Part(np.concatenate(parts), counts(m, edges)))
+    checked_weights(in_bins[: len(edges) - 1], "predictions in bins")
     calibration = _bins(edges, in_bins)
     return Evaluation("", int(rows), n, found, calibration=calibration)
 

@@ -22,7 +22,15 @@ from coterie.errors import InvalidData
 from coterie.numerics.arrays import FloatArray
 from coterie.run.collectives import Protocol, combined, limited
 from coterie.run.disclosure import discloses
-from coterie.run.groups import Bools, Part, left_over, pooled, released
+from coterie.run.groups import (
+    Bools,
+    Part,
+    checked_counts,
+    left_over,
+    pooled,
+    released,
+    wrong_counts,
+)
 from coterie.run.site import Rules, Site
 from coterie.stats.categories import Category, category_counts
 from coterie.stats.suppression import withheld
@@ -51,6 +59,13 @@ class Margin:
     def size(self) -> int:
         """Number of values in the table; the last one stands for all others, if there are any."""
         return len(self.values) + bool(self.others)
+
+    @property
+    def all_totals(self) -> tuple[int, ...]:
+        """The rows of each value, and of all others, if there are any."""
+        if self.others:
+            return (*self.totals, self.others)
+        return self.totals
 
 
 @dataclass(frozen=True)
@@ -96,8 +111,22 @@ def _two_way(rules: Rules, site: Site) -> Protocol[TwoWay]:
     shown = np.where(hidden, 0, table)
     parts = Part(shown, shown), Part(hidden, ())
     total = yield released(rules.minimum, site.data.n, *parts)
+    total = checked_counts(total, np.concatenate([shown.ravel(), hidden.ravel()]), "cells")
     shown_rows, hiding_parties = total.reshape(2, *table.shape)
-    return TwoWay(rows, columns, shown_rows, hiding_parties > 0)
+    found = TwoWay(rows, columns, shown_rows, hiding_parties > 0)
+    _check_totals(found)
+    return found
+
+
+def _check_totals(found: TwoWay) -> None:
+    """Refuse cells that contradict the totals of their row or column."""
+    if sum(found.rows.all_totals) != sum(found.columns.all_totals):
+        raise wrong_counts("values of the two columns")
+    for margin, axis in ((found.rows, 1), (found.columns, 0)):
+        rest = np.array(margin.all_totals) - found.shown.sum(axis=axis)
+        shown_whole = ~found.withheld.any(axis=axis)
+        if (rest < 0).any() or rest[shown_whole].any():
+            raise wrong_counts("cells")
 
 
 def _margin(rows_of: dict[Category, int], others: int) -> Margin:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 
 import msgspec
 
+from coterie.data.summary import MOST_ROWS
 from coterie.transport.frames import MOST_BYTES
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ DIGESTS_OF_ROUNDS = cast(
     "type[dict[int, str]]",
     dict[int, Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]],
 )
+MINIMUM_COUNT: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MOST_ROWS)]
+"""The least number of rows in a group, as a policy may set it."""
+NUMBERS: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
+"""How many numbers a page or a budget allows."""
 LONG, LONGEST = 2**23, 2**27
 """Bytes of texts that depend on the number of classes or rounds, or on that of columns or rows."""
 OPERATIONS = ("fit", "describe", "crosstab", "evaluate", "predict", "verify")

@@ -42,7 +42,7 @@ from coterie.run.setup import sizes_of
 from coterie.stats.choosing import FITS, FOLDS
 from coterie.stats.inferring import SUMS
 from coterie.stats.information import numbers_of_adjustment
-from coterie.study.broadcasts import LIMITS, METHODS_ALLOWED, POLICIES
+from coterie.study.broadcasts import LIMITS, METHODS_ALLOWED, MINIMUM_COUNT, NUMBERS, POLICIES
 from coterie.study.disclosure import candidates, kind_of_errors
 
 if TYPE_CHECKING:
@@ -437,7 +437,7 @@ def agree_on_limits(
         policy.allowance(session.study, held),
         page,
     )
-    told = session.all_gather(mine, LIMITS, tuple[bool, int, float, float])
+    told = session.all_gather(mine, LIMITS, tuple[bool, MINIMUM_COUNT, NUMBERS, NUMBERS])
     agreed, minimums, allowances, pages = zip(*told, strict=True)
     _refuse(session, agreed, objection)
     return int(max(minimums)), min(*allowances, *pages), min(pages)

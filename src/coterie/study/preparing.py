@@ -26,7 +26,7 @@ from coterie.problems.problem import AnyProblem
 from coterie.run.site import NO_RULES, Rules
 from coterie.stats.preparing import Prepare, check_alone
 from coterie.study.among import Among
-from coterie.study.broadcasts import LEAST_ROWS
+from coterie.study.broadcasts import LEAST_ROWS, MINIMUM_COUNT, NUMBERS
 from coterie.study.dry_run import Asked, dry_run
 from coterie.study.policy import Account
 from coterie.study.session import Session, prepare_table
@@ -76,7 +76,7 @@ def _agreed_rules(session: Session, asked: Prepare, table: Table) -> Rules:
     minimum = session.own.policy.minimum_count
     own = Rules(minimum)
     mine = minimum, dry_run(Asked(asked, table, own), session.study).most
-    told = session.all_gather(mine, LEAST_ROWS, tuple[int, float])
+    told = session.all_gather(mine, LEAST_ROWS, tuple[MINIMUM_COUNT, NUMBERS])
     return Rules(max(least for least, _ in told), page=min(page for _, page in told))
 
 

@@ -21,8 +21,10 @@ import numpy.typing as npt
 
 from coterie.data import Table
 from coterie.data.summary import TableSummary, check_together
+from coterie.data.table import party_error
+from coterie.data.values import has_control_characters
 from coterie.engines.processes import pace_of
-from coterie.errors import InvalidData, PartyLost, ProtocolError, Refused
+from coterie.errors import InvalidData, PartyLost, ProtocolError, Refused, shortened
 from coterie.networks import Network
 from coterie.problems.problem import AnyProblem
 from coterie.run.bill import DIGESTS, Bill
@@ -74,6 +76,12 @@ class Session:
         parts = self.broadcast.all_gather(content, message.about, message.most)
         received = self.broadcast.read_all(parts, kind, message.about)
         for name, one in zip(self.study.names, received, strict=True):
+            for text in _texts(one):
+                if has_control_characters(text):
+                    shown = shortened(repr(text), 60)
+                    raise ProtocolError(
+                        f"{message.about}: {name} sent text with control characters ({shown})."
+                    )
             if isinstance(one, tuple) and any(number != number for number in one):
                 raise ProtocolError(f"{message.about}: {name} sent a number that is none (NaN).")
         return received
@@ -106,6 +114,19 @@ class Session:
             raise Undeclared(
                 f"{self.purpose}: {message.about!r} is not on the page that the parties agreed to"
             )
+
+
+def _texts(value: object) -> Iterator[str]:
+    """All texts in a decoded message."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, msgspec.Struct):
+        yield from _texts(msgspec.structs.astuple(value))
+    elif isinstance(value, dict):
+        yield from _texts([*value, *value.values()])
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _texts(one)
 
 
 def transport_of(session: Session, bill: Bill | None = None) -> Driver:
@@ -223,6 +244,11 @@ def summaries(
             f"party {table.name!r}: {len(mine.classes)} different labels are too many for classes."
         )
     named = [] if table.y is None else _classes_to_name(session, mine.classes, table.y)
+    for one in named:
+        if has_control_characters(str(one)):
+            raise party_error(
+                table.name, f"class {one!r} has control characters. Remove them from the labels."
+            )
     parts = session.all_gather(msgspec.structs.replace(mine, classes=named), CARDS, TableSummary)
     parts = [
         msgspec.structs.replace(part, name=name)

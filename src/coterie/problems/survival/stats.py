@@ -23,7 +23,7 @@ from coterie.problems.survival.loss import Cox
 from coterie.problems.survival.model import SurvivalModel
 from coterie.run.agent import Agent
 from coterie.run.collectives import Protocol
-from coterie.run.groups import Part, allowed, released
+from coterie.run.groups import Part, allowed, checked_counts, checked_weights, released
 from coterie.stats.information import Asking, Own
 from coterie.stats.moments import packed
 from coterie.stats.scoring import deviances, labels_and_weights, notes_on, ratio
@@ -61,6 +61,8 @@ class SurvivalStats(Stats[Problem[Cox], SurvivalModel]):
             left_out = []
         of_rows = Part([float(len(scores)), float(s.sum()), *losses], len(scores))
         sums = yield released(minimum, len(scores), of_rows, of_events)
+        checked_counts(sums[:1], len(scores), "rows")
+        checked_weights(np.append(sums[1], sums[4:]), "events and pairs")
         rows, n, loss, null, *more = sums.tolist()
         events, lower, equal, every = more or [math.nan] * 4
         concordance = ratio(lower + 0.5 * equal, every)
