@@ -298,7 +298,7 @@ def test_users_deviate_from_a_common_model_of_columns_with_large_means(loss, mea
 # -- several classes where columns have large means ------------------------------------------------
 
 
-@pytest.mark.parametrize("mean", [1e4, 1e6])
+@pytest.mark.parametrize("mean", [1e4, 1e5, pytest.param(1e6, marks=pytest.mark.slow)])
 def test_softmax_without_an_intercept_is_proven_where_columns_have_large_means(mean):
     rng = np.random.default_rng(8)
     table = rng.standard_normal((40, 12))
