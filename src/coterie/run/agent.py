@@ -271,6 +271,11 @@ class AgentForm(SiteForm, Generic[P]):
         """The number of its labels: one for each of its rows, or none."""
         return 0 if self.data.outputs is None else self.data.n
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the batch, which has the rows of other agents in this process."""
+        scratch = {name: known for name, known in self.scratch.items() if name != "batch"}
+        return {**vars(self), "scratch": scratch}
+
     def release(self) -> None:
         """Forget what was computed from a table: nothing, if the table is at a worker."""
 
