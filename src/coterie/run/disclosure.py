@@ -327,9 +327,12 @@ class Guard:
         """The kind of collective that may have the next tag."""
         self._tag: object = None
 
-    def check(self, protocol: Protocol[Any], collective: Collective) -> None:
+    def check(
+        self, protocol: Protocol[Any], collective: Collective, agent: int | None = None
+    ) -> None:
         """Refuse the collective that this protocol is about to send, unless one of its generators
-        is declared.
+        is declared. In a `Sum(of=)`, only one agent sends numbers: others than `agent` are not
+        counted. None counts them all.
         """
         chain = list(_generators(protocol))
         name = next(
@@ -351,7 +354,11 @@ class Guard:
                 f"{self.operation}: {chain[-1].__qualname__} sends a {type(collective).__name__} "
                 "that does not come from groups.released, which refuses small cells."
             )
-        self.count(name, size_of(collective))
+        numbers = size_of(collective)
+        sender = getattr(collective, "of", None)
+        if None not in (sender, agent) and sender != agent:
+            numbers = 0
+        self.count(name, numbers)
         self._checked = type(collective).__name__
 
     def count(self, name: str, numbers: int) -> None:

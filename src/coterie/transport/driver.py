@@ -141,7 +141,7 @@ class Driver:
         """Refuse messages that no declaration covers, before they are sent."""
         if self.guard is not None:
             for protocol, collective in zip(protocols, collectives, strict=True):
-                self.guard.check(protocol, collective)
+                self.guard.check(protocol, collective, self.local[0])
 
     def _tag(self, purpose: str, collective: str) -> Tag:
         """Return a tag for the messages of the collective that was checked last."""
