@@ -137,7 +137,7 @@ def test_the_steps_of_the_paper_need_a_bounded_slope(loss):
         "method": "graph-cp",
         "max_rounds": 5,
     }
-    with pytest.raises(co.CoterieError, match=f"that of {loss} is not. Use variant='improved'"):
+    with pytest.raises(co.CoterieError, match=f"no such ρ for {loss}. Use variant='improved'"):
         co.solve(problem, data, variant="paper", **how)
     assert co.solve(problem, data, **how).error is None
 

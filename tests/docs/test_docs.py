@@ -222,7 +222,7 @@ CATALOGUES = {
     "network": list(TOPOLOGIES),
     "mixing rule": list(MIXING_RULES),
     "purpose": list(PURPOSES),
-    "collective": ["Sum", "Mix", "Exchange", "Ask"],
+    "collective": ["Sum", "Sum(to=)", "Sum(of=)", "Mix", "Exchange", "Ask"],
 }
 
 
@@ -239,7 +239,7 @@ def tables(page: Path) -> Iterator[list[dict[str, str]]]:
 def named(table: list[dict[str, str]]) -> tuple[str, list[str]]:
     """What a table is about (the head of its first column) and the names in that column."""
     kind = next(iter(table[0]))
-    return kind, [re.sub(r"\(.*\)", "", row[kind]).strip("`") for row in table]
+    return kind, [re.sub(r"\([^=]*\)", "", row[kind]).strip("`") for row in table]
 
 
 def of_concepts(kind: str) -> list[list[dict[str, str]]]:

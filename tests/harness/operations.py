@@ -113,7 +113,8 @@ class On:
         return {"scores": scores(kind, [self.fitted(kind).model] * 3)}
 
     def choose(self, kind):
-        how = {name: value for name, value in settings(kind).items() if name != "method"}
+        fixed = {"method", "split"}
+        how = {name: value for name, value in settings(kind).items() if name not in fixed}
         found = co.choose(self.data(kind), loss=KINDS[kind].loss, engine=self.engine, **how)
         return of_choice(found.choice, found.trials, vars(found.cost)) | {
             "scores": scores(kind, [found.result.model] * 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 
 import msgspec
@@ -337,7 +338,7 @@ def test_texts_are_decoded_before_use_and_their_sender_is_named(tmp_path, monkey
 def test_megabytes_of_text_do_not_enter_a_certificate(tmp_path, monkeypatch):
     attack = lying_text("parts", instead(SCRIPT * 100_000))
     ends = ends_of(tmp_path, ROWS, attack, monkeypatch)
-    assert "parts: cyd sent 2500100 bytes; at most" in str(ends[0])
+    assert re.search(r"parts: cyd sent 25\d{5} bytes; at most", str(ends[0]))
     for file in tmp_path.glob("*/result/*"):
         assert SCRIPT.encode() not in file.read_bytes()
 
