@@ -5,6 +5,7 @@ can fail.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import select
@@ -37,14 +38,21 @@ NAMES = ("ada", "bea", "cyd")
 RIDGE = {"loss": "squared", "penalty": "l2", "strength": 0.1, "intercept": False}
 
 
+FIRST_PORT, PORTS = 20_000, 12_000
+"""Ports below those that Linux gives to connections: none of these takes one before it is used."""
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_places = itertools.count(os.getpid() * 97 + WORKER * PORTS // 2)
+
+
 def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    """Return ports on which nobody listens. The processes of a test run begin at other ones."""
+    found = []
+    while len(found) < count:
+        port = FIRST_PORT + next(_places) % PORTS
+        with contextlib.suppress(OSError), socket.socket() as one:
+            one.bind(("127.0.0.1", port))
+            found.append(port)
+    return found
 
 
 ANYTHING = "policy.minimum-rows = 0\npolicy.budget = inf"
