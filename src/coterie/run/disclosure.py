@@ -354,9 +354,9 @@ class Guard:
                 f"{self.operation}: {chain[-1].__qualname__} sends a {type(collective).__name__} "
                 "that does not come from groups.released, which refuses small cells."
             )
-        numbers = size_of(collective)
         sender = getattr(collective, "of", None)
-        if None not in (sender, agent) and sender != agent:
+        numbers = size_of(collective)
+        if agent is not None and sender is not None and sender != agent:
             numbers = 0
         self.count(name, numbers)
         self._checked = type(collective).__name__

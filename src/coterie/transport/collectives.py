@@ -263,5 +263,10 @@ class OneProcess(Collectives):
 def of_bytes(message: npt.NDArray[Any], tag: Tag) -> npt.NDArray[np.uint8]:
     """Return a message that must be packed bits."""
     if message.dtype != np.uint8:
-        raise ProtocolError(f"{tag.collective}: unexpected payload of type {message.dtype}.")
+        raise unexpected_type(message, tag)
     return message
+
+
+def unexpected_type(message: npt.NDArray[Any], tag: Tag) -> ProtocolError:
+    """Return the error about a message of another type than the collective has."""
+    return ProtocolError(f"{tag.collective}: unexpected payload of type {message.dtype}.")

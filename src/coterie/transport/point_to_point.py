@@ -24,7 +24,7 @@ import numpy.typing as npt
 from coterie.errors import ProtocolError
 from coterie.networks import Network
 from coterie.numerics.arrays import FloatArray, Matrix
-from coterie.transport.collectives import Collectives, of_bytes
+from coterie.transport.collectives import Collectives, of_bytes, unexpected_type
 from coterie.transport.links import Links, Stop, Tag
 from coterie.transport.sums import LARGEST, is_in_range
 
@@ -367,7 +367,7 @@ class PointToPoint(Collectives):
 
 def _of_numbers(message: FloatArray, tag: Tag) -> FloatArray:
     if message.dtype.kind != "f":
-        raise ProtocolError(f"{tag.collective}: unexpected payload of type {message.dtype}.")
+        raise unexpected_type(message, tag)
     return message
 
 
